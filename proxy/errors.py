@@ -1,0 +1,188 @@
+"""The one error tree: what went wrong, whose side, may it be retried, and how it is told to the client.
+
+The shapes of error bodies are in protocol/dialects.py; translating foreign errors is done at the wire.
+"""
+
+from enum import StrEnum
+
+
+class Side(StrEnum):
+    """Whose fault an error is."""
+
+    CLIENT = "client"
+    PROXY = "proxy"
+    BACKEND = "backend"
+
+
+class CrossoverError(Exception):
+    """Base of all errors of our own making. `message` tells the mend and never quotes a body, prompt or key."""
+
+    side = Side.PROXY
+    status = 500
+    code = "internal_error"
+    error_type = "server_error"
+    retry_after_s: float | None = None
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if retry_after_s is not None:
+            self.retry_after_s = retry_after_s
+
+
+class ConfigError(CrossoverError):
+    """The configuration cannot be used; `message` lists every problem, one a line."""
+
+    code = "config_invalid"
+
+
+# ---------------------------------------------------------------- the client's side
+
+
+class InvalidRequest(CrossoverError):
+    """The request cannot be forwarded as it is."""
+
+    side = Side.CLIENT
+    status = 400
+    code = "invalid_request"
+    error_type = "invalid_request_error"
+
+
+class UnknownRoute(InvalidRequest):
+    """The path is not on the allow-list."""
+
+    status = 404
+    code = "unknown_route"
+
+
+class RouteRefused(InvalidRequest):
+    """The path exists on the engine and is an operator's, so it is never reachable from the client port."""
+
+    status = 403
+    code = "route_refused"
+    error_type = "permission_error"
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The path is known and the method is not; `allow` has the methods that are."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allow: frozenset[str] = frozenset()) -> None:
+        super().__init__(message)
+        self.allow = allow
+
+
+class UpgradeRefused(InvalidRequest):
+    """WebSocket and other upgrades are not tunnelled."""
+
+    status = 501
+    code = "upgrade_not_supported"
+
+
+class BodyTooLarge(InvalidRequest):
+    """The body is over `listen.max_body_bytes`."""
+
+    status = 413
+    code = "body_too_large"
+
+
+class BodyTimeout(InvalidRequest):
+    """The client stopped sending its body."""
+
+    status = 408
+    code = "body_timeout"
+
+
+# ---------------------------------------------------------------- our own side
+
+
+class QueueFull(CrossoverError):
+    """No room on any backend and none in the queue."""
+
+    status = 429
+    code = "queue_full"
+    error_type = "rate_limit_error"
+    retry_after_s = 1.0
+
+
+class QueueTimeout(CrossoverError):
+    """Waited `queue.max_wait_s` for room in vain."""
+
+    status = 503
+    code = "queue_timeout"
+    error_type = "overloaded_error"
+    retry_after_s = 1.0
+
+
+class ShuttingDown(CrossoverError):
+    """The proxy is draining and takes no new requests."""
+
+    status = 503
+    code = "shutting_down"
+    error_type = "overloaded_error"
+    retry_after_s = 1.0
+
+
+# ---------------------------------------------------------------- the backend's side
+
+
+class UpstreamError(CrossoverError):
+    """A backend failed an attempt. `reached` says whether it may have begun the work (no: retrying is free)."""
+
+    side = Side.BACKEND
+    status = 502
+    code = "backend_failed"
+    error_type = "upstream_error"
+    reached = True
+
+
+class BackendUnreachable(UpstreamError):
+    """No connection could be made; nothing reached the backend."""
+
+    code = "backend_unreachable"
+    reached = False
+
+
+class BackendBroken(UpstreamError):
+    """The connection ended, or what came was not HTTP, before the answer was whole."""
+
+    code = "backend_broken"
+
+
+class StaleConnection(UpstreamError):
+    """A kept connection was closed by the backend just as it was used again; a fresh one may be tried once."""
+
+    code = "stale_connection"
+
+
+class FirstByteTimeout(UpstreamError):
+    """Nothing came within `timeouts.first_byte_s`."""
+
+    status = 504
+    code = "first_byte_timeout"
+    error_type = "timeout_error"
+
+
+class StallTimeout(UpstreamError):
+    """The answer began and then nothing came for `timeouts.stall_s`."""
+
+    status = 504
+    code = "stall_timeout"
+    error_type = "timeout_error"
+
+
+class BackendBusy(UpstreamError):
+    """A backend said inside a stream that its queue is full: busy, not broken."""
+
+    status = 503
+    code = "backend_busy"
+    error_type = "overloaded_error"
+    retry_after_s = 1.0
+
+
+class StreamCut(UpstreamError):
+    """An answer began and ended without its dialect's end."""
+
+    code = "stream_cut"

@@ -1,0 +1,271 @@
+"""The frozen values that cross module borders. No behaviour beyond derived properties, no I/O, no clock."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a backend is for. Exactly one backend is configured for each role."""
+
+    SPECULATIVE = "speculative"
+    BASELINE = "baseline"
+
+    @property
+    def other(self) -> "Role":
+        """The role that a request fails over to."""
+        return Role.BASELINE if self is Role.SPECULATIVE else Role.SPECULATIVE
+
+
+ROLES = (Role.SPECULATIVE, Role.BASELINE)
+
+
+class Outcome(StrEnum):
+    """How a lease ended. Every lease is settled with exactly one of these."""
+
+    FINISHED = "finished"
+    FAILED_BEFORE_COMMIT = "failed_before_commit"
+    FAILED_AFTER_COMMIT = "failed_after_commit"
+    CLIENT_GONE_WAITING = "client_gone_waiting"
+    CLIENT_GONE_IN_STREAM = "client_gone_in_stream"
+    SHUT_DOWN = "shut_down"
+
+
+class CircuitState(StrEnum):
+    """Closed passes requests, open refuses them, half-open passes a leased number of probes."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Placement(StrEnum):
+    """Whether the two backends have their own GPUs (capacity adds up) or contend for the same ones."""
+
+    SEPARATE = "separate"
+    SHARED = "shared"
+
+
+class Policy(StrEnum):
+    """The routing rule the operator asked for; `auto` resolves by placement."""
+
+    AUTO = "auto"
+    THRESHOLD = "threshold"
+    OVERFLOW = "overflow"
+    PINNED = "pinned"
+
+
+class Reason(StrEnum):
+    """Why a request went where it went. A closed set: it is a metric label."""
+
+    PINNED = "pinned"  # policy `pinned`
+    OPERATOR_PIN = "operator_pin"  # pinned at run time through the admin port
+    HEADER = "header"  # the client asked by x-crossover-backend and may
+    RULE = "rule"  # a rule of routing.rules matched
+    REGIME = "regime"  # policy `threshold`: the favoured role of the moment
+    ROOM = "room"  # policy `overflow`: speculative below leave_at
+    OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at
+    ONLY_ELIGIBLE = "only_eligible"  # the other backend is down, open or draining
+    OTHER_FULL = "other_full"  # the preferred backend is at max_in_flight
+    FAILOVER = "failover"  # the first backend failed this request before commit
+    ALL_DOWN = "all_down"  # no backend is eligible: routed as if all were
+    FULL = "full"  # no room anywhere: the request waits or is refused
+
+
+class Dialect(StrEnum):
+    """The wire form of an answer: decides how an error inside a stream is said and what ends a stream."""
+
+    CHAT = "chat"  # /v1/chat/completions
+    COMPLETIONS = "completions"  # /v1/completions
+    RESPONSES = "responses"  # /v1/responses
+    MESSAGES = "messages"  # /v1/messages (Anthropic)
+    GENERATE = "generate"  # /generate (native)
+    OLLAMA = "ollama"  # /api/chat, /api/generate: NDJSON
+    PLAIN = "plain"  # everything that does not stream
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What routing may know of one request, read from a copy of its body.
+
+    `weight` is the number of sequences the engine will run (prompts x n, at least 1); `prompt_bytes` is the size of
+    the received body; `constrained` says that the output is bound by a grammar, a schema or a required tool;
+    `session` that the request names engine-side session state; `asked` is the role the client asked for by header.
+    """
+
+    weight: int = 1
+    stream: bool = False
+    model: str | None = None
+    prompt_bytes: int = 0
+    constrained: bool = False
+    session: bool = False
+    asked: Role | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendLoad:
+    """One backend at one instant, as the decision sees it.
+
+    `in_flight` counts sequences leased and not settled, lingering ones included; `max_in_flight` is the limit in
+    force (None: no limit known); `recent_failures` weighs as load, so that a backend that fails fast does not look
+    idle. `eligible` is health, circuit and the operator's wish together.
+    """
+
+    role: Role
+    in_flight: int = 0
+    max_in_flight: int | None = None
+    recent_failures: int = 0
+    eligible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSnapshot:
+    """Both backends at one instant; `at_s` is monotonic seconds."""
+
+    at_s: float
+    speculative: BackendLoad
+    baseline: BackendLoad
+
+    def of(self, role: Role) -> BackendLoad:
+        """The load of one role."""
+        return self.speculative if role is Role.SPECULATIVE else self.baseline
+
+    @property
+    def in_flight(self) -> int:
+        """Sequences in flight on both backends."""
+        return self.speculative.in_flight + self.baseline.in_flight
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """Which role the threshold policy favours and since when, with the smoothed in-flight count behind it.
+
+    `since_s` and `smoothed_at_s` are monotonic seconds; `smoothed` is in sequences, and so is `held`: the count in
+    force since `smoothed_at_s`, towards which `smoothed` moves until the next observation.
+    """
+
+    role: Role = Role.SPECULATIVE
+    since_s: float = float("-inf")
+    smoothed: float = 0.0
+    smoothed_at_s: float = float("-inf")
+    held: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Because:
+    """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request."""
+
+    policy: Policy
+    speculative_in_flight: int
+    baseline_in_flight: int
+    smoothed: float
+    enter_at: int
+    leave_at: int
+    regime: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where one request goes and why. `role` is None when every backend is full (reason `full`)."""
+
+    role: Role | None
+    reason: Reason
+    regime: Regime
+    because: Because
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts that an engine reported for one answer; 0 means that it did not say."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say."""
+
+    model: str | None = None
+    version: str | None = None
+    context_length: int | None = None
+    weight_version: str | None = None
+    max_running_requests: int | None = None
+    speculative_algorithm: str | None = None
+    speculative_adaptive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """One poll of an engine's own load. `at_s` is the engine's wall-clock instant of the snapshot, unix seconds.
+
+    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) summed
+    over data-parallel ranks, None where the engine has none.
+    """
+
+    running: int
+    waiting: int
+    at_s: float | None = None
+    max_running_requests: int | None = None
+    accept_length: float | None = None
+    moments: tuple[float, ...] | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What is known when a request has ended, for metrics and the log line. Durations are in seconds.
+
+    `route` is the route template of the allow-list, never the path the client sent. `ttft_s` is request head read to
+    first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself added before
+    the request was on its way upstream, queueing excluded.
+    """
+
+    request_id: str
+    route: str
+    method: str
+    outcome: Outcome
+    status: int
+    decision: Decision | None
+    traits: Traits
+    attempts: int = 1
+    failure: str | None = None
+    duration_s: float = 0.0
+    queue_s: float = 0.0
+    overhead_s: float = 0.0
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    client: str | None = None
+
+
+class ChangeKind(StrEnum):
+    """What changed in the proxy's view of the world; a closed set, used as log event and metric label."""
+
+    REGIME = "regime_changed"
+    CIRCUIT = "circuit_changed"
+    HEALTH = "health_changed"
+    PIN = "pin_changed"
+    DRAIN = "drain_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant."""
+
+    kind: ChangeKind
+    role: Role | None
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """One decision as the ring buffer keeps it. `at_s` is monotonic seconds; `weight` in sequences."""
+
+    at_s: float
+    request_id: str
+    route: str
+    weight: int
+    attempt: int
+    decision: Decision
