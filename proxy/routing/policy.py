@@ -1,0 +1,126 @@
+"""Where one request goes: the gates that come before every policy, in their order, and the policy last.
+
+Counting is not here (state/), nor is judging whether a backend is eligible (breaker.py, health.py).
+"""
+
+from proxy.model import BackendLoad, Because, Decision, LoadSnapshot, Policy, Reason, Regime, Role, Traits
+from proxy.routing import overflow, threshold
+from proxy.routing.rules import RequestRule, RuleKind, Rules
+
+__all__ = ["RequestRule", "RuleKind", "Rules", "decide", "follow", "has_room", "preference"]
+
+# Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
+# own is down or has failed it.
+_FIRM = (Reason.OPERATOR_PIN, Reason.HEADER, Reason.RULE, Reason.PINNED)
+
+
+def decide(
+    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, *, excluded: Role | None = None
+) -> Decision:
+    """Where a request with `traits` goes and why; total and pure: same input, same decision.
+
+    `excluded` is the role that has just failed this request before commit: then only the other one is considered.
+    `role` is None exactly when the reason is FULL. The decision's `because` counts without the new request and names
+    the regime that was asked; its `regime` already holds the request, as the caller leases it in the same step.
+    """
+    in_flight = snapshot.in_flight
+    current = follow(rules, regime, in_flight, snapshot.at_s)
+    role, reason = _choose(rules, current, snapshot, traits, excluded)
+    because = Because(
+        rules.effective_policy,
+        snapshot.speculative.in_flight,
+        snapshot.baseline.in_flight,
+        current.smoothed,
+        rules.enter_at,
+        rules.leave_at,
+        current.role,
+    )
+    if role is not None:
+        current = follow(rules, current, in_flight + traits.weight, snapshot.at_s)
+    return Decision(role, reason, current, because)
+
+
+def follow(rules: Rules, regime: Regime, in_flight: int, now_s: float) -> Regime:
+    """The regime after the total in flight has become `in_flight`: to be called at every settling, and by `decide`.
+
+    Only policy `threshold` changes the role; the others keep the smoothed count warm for a reload that changes policy.
+    """
+    observed = threshold.observe(regime, in_flight, now_s, rules.smoothing_s)
+    if rules.effective_policy is not Policy.THRESHOLD:
+        return observed
+    return threshold.advance(rules, observed, now_s)
+
+
+def has_room(load: BackendLoad, weight: int) -> bool:
+    """Whether `weight` more sequences keep within `max_in_flight`; a heavier request than that may run alone."""
+    limit = load.max_in_flight
+    return limit is None or load.in_flight + weight <= limit or load.in_flight == 0
+
+
+def preference(rules: Rules, traits: Traits) -> Role | None:
+    """The one backend that a request waits for when that is full; None where either serves it."""
+    wished = _wish(rules, traits)
+    if wished is not None:
+        return wished[0]
+    return rules.pin if rules.effective_policy is Policy.PINNED else None
+
+
+def _choose(
+    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, excluded: Role | None
+) -> tuple[Role | None, Reason]:
+    all_down = not (snapshot.speculative.eligible or snapshot.baseline.eligible)
+    role: Role | None
+    if excluded is None:
+        wanted, reason = _prefer(rules, regime, snapshot, traits)
+        role, reason = _place(wanted, reason, snapshot, traits.weight, all_down)
+    else:
+        role, reason = excluded.other, Reason.FAILOVER
+        if not _takes(snapshot.of(role), traits.weight, all_down):
+            role = None
+    if role is None:
+        return None, Reason.FULL
+    return role, Reason.ALL_DOWN if all_down else reason
+
+
+def _prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
+    """Who is asked first: a wish, else the policy's choice. Eligibility and room come after."""
+    wished = _wish(rules, traits)
+    if wished is not None:
+        return wished
+    policy = rules.effective_policy
+    if policy is Policy.PINNED:
+        return rules.pin, Reason.PINNED
+    if policy is Policy.THRESHOLD:
+        return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
+    return overflow.prefer(rules, snapshot.speculative, traits.weight)
+
+
+def _wish(rules: Rules, traits: Traits) -> tuple[Role, Reason] | None:
+    """What was wished for this request, the loudest voice first; None leaves it to the policy."""
+    if rules.operator_pin is not None:
+        return rules.operator_pin, Reason.OPERATOR_PIN
+    if rules.allow_header and traits.asked is not None:
+        return traits.asked, Reason.HEADER
+    for rule in rules.request_rules:
+        if rule.matches(traits):
+            return rule.role, Reason.RULE
+    return None
+
+
+def _place(
+    wanted: Role, reason: Reason, snapshot: LoadSnapshot, weight: int, all_down: bool
+) -> tuple[Role | None, Reason]:
+    load = snapshot.of(wanted)
+    if load.eligible or all_down:
+        if has_room(load, weight):
+            return wanted, reason
+        if reason in _FIRM:
+            return None, Reason.FULL
+        reason = Reason.OTHER_FULL
+    else:
+        reason = Reason.ONLY_ELIGIBLE
+    return (wanted.other if _takes(snapshot.of(wanted.other), weight, all_down) else None), reason
+
+
+def _takes(load: BackendLoad, weight: int, all_down: bool) -> bool:
+    return (load.eligible or all_down) and has_room(load, weight)

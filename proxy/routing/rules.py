@@ -1,0 +1,60 @@
+"""What the operator asked of routing, frozen. How the rules are applied is not here (policy.py and its policies)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.model import Placement, Policy, Role, Traits
+
+
+class RuleKind(StrEnum):
+    """The trait of a request that a request rule looks at."""
+
+    CONSTRAINED = "constrained"  # the output is bound by a grammar, a schema or a required tool
+    LONG_PROMPT = "long_prompt"  # the body has at least `min_prompt_bytes`
+    SESSION = "session"  # the request names engine-side session state
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRule:
+    """Requests of one kind prefer one role. `min_prompt_bytes` speaks only in rules of the kind `long_prompt`."""
+
+    when: RuleKind
+    role: Role
+    min_prompt_bytes: int = 0
+
+    def matches(self, traits: Traits) -> bool:
+        """Whether the rule speaks of this request."""
+        if self.when is RuleKind.CONSTRAINED:
+            return traits.constrained
+        if self.when is RuleKind.SESSION:
+            return traits.session
+        return traits.prompt_bytes >= self.min_prompt_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Everything `decide` needs to know of the configuration.
+
+    `leave_at` and `enter_at` are sequences in flight with `enter_at < leave_at` (configuration is checked before it
+    gets here); `min_dwell_s` is the least time between two regime changes and `smoothing_s` the time constant of the
+    smoothed count, 0 for none. `pin` is the role of policy `pinned`; `operator_pin` is set at run time and overrules
+    everything. The first of `request_rules` that matches a request decides; `allow_header` lets clients ask for a role.
+    """
+
+    policy: Policy = Policy.AUTO
+    placement: Placement = Placement.SEPARATE
+    leave_at: int = 9
+    enter_at: int = 5
+    min_dwell_s: float = 2.0
+    smoothing_s: float = 2.0
+    pin: Role = Role.BASELINE
+    allow_header: bool = False
+    request_rules: tuple[RequestRule, ...] = ()
+    operator_pin: Role | None = None
+
+    @property
+    def effective_policy(self) -> Policy:
+        """The policy with `auto` resolved: `overflow` on separate GPUs, `threshold` on shared ones. Never AUTO."""
+        if self.policy is not Policy.AUTO:
+            return self.policy
+        return Policy.OVERFLOW if self.placement is Placement.SEPARATE else Policy.THRESHOLD
