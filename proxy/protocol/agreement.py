@@ -1,0 +1,133 @@
+"""Compares what the two engines say of themselves, and tells the operator what clients or the count would notice.
+
+Not here: reading the answers (engines.py), and what is done about a disagreement: these are warnings.
+"""
+
+import re
+from dataclasses import dataclass
+
+from proxy.model import EngineFacts, Role
+
+SPECULATIVE_DEFAULT_LIMIT = 48
+"""What SGLang sets for max_running_requests when speculation is on and the flag is absent; without speculation its
+default is 2048 to 4096. An operator who wants exactly 48 gets one warning too many."""
+
+FIXED_VERSION = (0, 5, 20)
+"""The first SGLang that ends every sequence of a client that left."""
+
+_GHOST_VERSIONS = frozenset({(0, 5, 18), (0, 5, 19)})
+_VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One thing worth a warning: a code from a closed set, and a message that tells the mend."""
+
+    code: str
+    message: str
+
+
+def disagreements(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement]:
+    """What differs between the engines or is wrong with one of them; empty where all is well.
+
+    What an engine does not say is not held against it. An engine that tells no version (vLLM's model list) is not
+    asked whether it speculates.
+    """
+    return [
+        *_differing(speculative, baseline),
+        *_roles(speculative, baseline),
+        *_limit(speculative),
+        *_version(Role.SPECULATIVE, speculative),
+        *_version(Role.BASELINE, baseline),
+    ]
+
+
+def ghosts(version: str | None) -> bool:
+    """Whether this SGLang decodes on after a streaming client has left: 0.5.18 and 0.5.19, pre-releases included."""
+    return _numbers(version) in _GHOST_VERSIONS
+
+
+def _differing(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement]:
+    compared = (
+        ("model_differs", "served model name", speculative.model, baseline.model, "--served-model-name"),
+        ("context_differs", "context length", speculative.context_length, baseline.context_length, "--context-length"),
+        ("weights_differ", "weight version", speculative.weight_version, baseline.weight_version, "--weight-version"),
+    )
+    return [
+        Disagreement(
+            code,
+            f"the {what} of the backends differs: speculative {ours}, baseline {theirs}; clients will see either,"
+            f" so start both with the same {flag}",
+        )
+        for code, what, ours, theirs, flag in compared
+        if ours is not None and theirs is not None and ours != theirs
+    ]
+
+
+def _roles(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement]:
+    found = []
+    if speculative.version is not None and speculative.speculative_algorithm is None:
+        found.append(
+            Disagreement(
+                "speculative_does_not_speculate",
+                "the backend in the speculative role does not speculate; start it with --speculative-algorithm,"
+                " or swap the backends' urls",
+            )
+        )
+    if baseline.speculative_algorithm is not None:
+        found.append(
+            Disagreement(
+                "baseline_speculates",
+                f"the backend in the baseline role speculates ({baseline.speculative_algorithm}); start it without"
+                " --speculative-algorithm, or swap the backends' urls",
+            )
+        )
+    if speculative.speculative_adaptive:
+        found.append(
+            Disagreement(
+                "speculative_adapts",
+                "the speculative backend also adapts its draft steps to its batch (--speculative-adaptive): two rules"
+                " then decide on one thing; measure it with and without the flag, and keep the better",
+            )
+        )
+    return found
+
+
+def _limit(speculative: EngineFacts) -> list[Disagreement]:
+    if speculative.max_running_requests != SPECULATIVE_DEFAULT_LIMIT:
+        return []
+    return [
+        Disagreement(
+            "speculative_limit_default",
+            f"the speculative backend runs at most {SPECULATIVE_DEFAULT_LIMIT} sequences at once: SGLang's silent"
+            " default with speculation, where it would be 2048 to 4096 without; set --max-running-requests on both"
+            " backends, else a limit of admission is measured as a limit of speed",
+        )
+    ]
+
+
+def _version(role: Role, facts: EngineFacts) -> list[Disagreement]:
+    numbers = _numbers(facts.version)
+    if numbers is None or numbers >= FIXED_VERSION:
+        return []
+    wanted = ".".join(map(str, FIXED_VERSION))
+    if numbers in _GHOST_VERSIONS:
+        message = (
+            f"the {role} backend runs {facts.version}, which decodes on for clients that have left; their sequences"
+            f" stay counted until their usual end; upgrade to >= {wanted}"
+        )
+        return [Disagreement("disconnect_broken", message)]
+    message = (
+        f"the {role} backend runs {facts.version}, which may decode on for clients that left a request with n > 1;"
+        f" upgrade to >= {wanted}"
+    )
+    return [Disagreement("version_old", message)]
+
+
+def _numbers(version: str | None) -> tuple[int, int, int] | None:
+    """The three numbers of a version; None where there are none, or zeros only, as unreleased builds have."""
+    match = _VERSION.match(version or "")
+    if match is None:
+        return None
+    major, minor, patch = (int(part) for part in match.groups())
+    return (major, minor, patch) if major or minor or patch else None

@@ -1,0 +1,173 @@
+"""Reads what an engine says of itself: its load, its limits, its model. Never raises; None where it makes no sense.
+
+Not here: asking (the wire), reading the Prometheus text (exposition.py) and comparing two engines (agreement.py). Both
+are exported from here too.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from proxy.model import EngineFacts, EngineLoad
+from proxy.protocol.agreement import Disagreement, disagreements, ghosts
+from proxy.protocol.exposition import parse_metrics
+
+__all__ = [
+    "Disagreement",
+    "disagreements",
+    "ghosts",
+    "parse_loads",
+    "parse_metrics",
+    "parse_models",
+    "parse_server_info",
+    "shows_keys",
+]
+
+MOMENTS = 6
+"""Decode moments of SGLang: steps, sum b, sum t, sum b*b, sum b*t, sum of generated tokens."""
+
+MAX_NUMBER = 1e18
+"""Numbers above it are nonsense: more than all microseconds and tokens of a machine's life, and sums stay finite."""
+
+_SECRET_ARGUMENTS = ("api_key", "admin_api_key", "ssl_keyfile_password")
+
+
+def parse_loads(body: bytes) -> EngineLoad | None:
+    """The load in SGLang's `/v1/loads`, summed over data-parallel ranks; `at_s` is that of the oldest rank.
+
+    `max_running_requests` is the sum where every rank has one, `accept_length` the mean over the ranks that have one.
+    """
+    answer = _object(body)
+    ranks = [rank for rank in _list(answer.get("loads")) if isinstance(rank, dict)]
+    version = _text(answer.get("version"))
+    if not ranks:
+        return _parse_aggregate(answer, version)
+    counted = [(_count(rank.get("num_running_reqs")), _count(rank.get("num_waiting_reqs"))) for rank in ranks]
+    running = [run for run, _ in counted if run is not None]
+    if not running:
+        return None
+    limits = [_count(rank.get("max_running_requests")) for rank in ranks]
+    known = [limit for limit in limits if limit]
+    accepted = [length for rank in ranks if (length := _number(_under(rank, "speculative", "accept_length")))]
+    return EngineLoad(
+        running=sum(running),
+        waiting=sum(wait or 0 for _, wait in counted),
+        at_s=_oldest(ranks, answer),
+        max_running_requests=sum(known) if len(known) == len(ranks) else None,
+        accept_length=sum(accepted) / len(accepted) if accepted else None,
+        moments=_moments(ranks),
+        version=version,
+    )
+
+
+def parse_server_info(body: bytes) -> EngineFacts | None:
+    """The facts in SGLang's `/server_info` (or, fewer, in `/model_info`); None where it is neither.
+
+    The limit is the one in force, summed over data-parallel ranks, where the engine tells it; the launch argument
+    may be unset while a default is at work.
+    """
+    answer = _object(body)
+    model = _text(answer.get("served_model_name")) or _text(answer.get("model_path"))
+    version = _text(answer.get("version"))
+    if model is None and version is None:
+        return None
+    algorithm = _text(answer.get("speculative_algorithm"))
+    return EngineFacts(
+        model=model,
+        version=version,
+        context_length=_count(answer.get("context_length")) or _count(answer.get("max_req_input_len")),
+        weight_version=_text(answer.get("weight_version")),
+        max_running_requests=_effective_limit(answer) or _count(answer.get("max_running_requests")),
+        speculative_algorithm=None if algorithm is None or algorithm.upper() == "NONE" else algorithm,
+        speculative_adaptive=answer.get("speculative_adaptive") is True,
+    )
+
+
+def shows_keys(body: bytes) -> bool:
+    """Whether an engine's answer about itself shows a key: `/server_info` lists all launch arguments."""
+    answer = _object(body)
+    return any(answer.get(name) for name in _SECRET_ARGUMENTS)
+
+
+def parse_models(body: bytes) -> EngineFacts | None:
+    """The facts in an OpenAI model list (`/v1/models`), of its first model: name and context length."""
+    for card in _list(_object(body).get("data")):
+        if isinstance(card, dict) and (model := _text(card.get("id"))):
+            return EngineFacts(model=model, context_length=_count(card.get("max_model_len")))
+    return None
+
+
+def _parse_aggregate(answer: dict[str, Any], version: str | None) -> EngineLoad | None:
+    """The form of 0.5.10 and its like: one object over all ranks, here used where no rank is listed."""
+    running = _count(_under(answer, "aggregate", "total_running_reqs"))
+    if running is None:
+        return None
+    waiting = _count(_under(answer, "aggregate", "total_waiting_reqs"))
+    return EngineLoad(running=running, waiting=waiting or 0, at_s=_oldest([], answer), version=version)
+
+
+def _effective_limit(answer: dict[str, Any]) -> int | None:
+    states = [state for state in _list(answer.get("internal_states")) if isinstance(state, dict)]
+    limits = [_count(state.get("effective_max_running_requests_per_dp")) for state in states]
+    known = [limit for limit in limits if limit]
+    return sum(known) if known and len(known) == len(limits) else None
+
+
+def _moments(ranks: list[dict[str, Any]]) -> tuple[float, ...] | None:
+    """Moments summed over the ranks that have any; they only grow, so a rank that begins later adds from zero."""
+    rows = [row for rank in ranks if (row := _row(rank.get("decode_moments"))) is not None]
+    return tuple(sum(column) for column in zip(*rows, strict=True)) if rows else None
+
+
+def _row(value: object) -> list[float] | None:
+    numbers = [number for one in _list(value) if (number := _number(one)) is not None]
+    return numbers if len(numbers) == MOMENTS == len(_list(value)) else None
+
+
+def _oldest(ranks: list[dict[str, Any]], answer: dict[str, Any]) -> float | None:
+    """Unix seconds of the oldest rank's snapshot, else of the answer."""
+    stamps = [stamp for rank in ranks if (stamp := _number(rank.get("timestamp")))]
+    return min(stamps) if stamps else _instant(answer.get("timestamp"))
+
+
+def _instant(value: object) -> float | None:
+    """Unix seconds of an ISO 8601 text with its offset."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return None if at is None or at.tzinfo is None else at.timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _under(value: dict[str, Any], name: str, field: str) -> object:
+    inner = value.get(name)
+    return inner.get(field) if isinstance(inner, dict) else None
+
+
+def _number(value: object) -> float | None:
+    """A number from 0 to MAX_NUMBER."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER:
+        return float(value)
+    return None
+
+
+def _count(value: object) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

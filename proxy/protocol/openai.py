@@ -1,0 +1,103 @@
+"""Reads from a copy of a request body what routing may know of it; the body itself goes upstream untouched.
+
+Not here: counting sequences (weights.py), and any judgement of the body: what is wrong with it, the engine says.
+"""
+
+from typing import Any
+
+import orjson
+
+from proxy.model import Dialect, Role, Traits
+from proxy.protocol.allowlist import Route, RouteClass
+from proxy.protocol.weights import sampling_params, weigh
+
+PEEK_MAX_BYTES = 8 * 1024 * 1024
+"""Bodies above it are not parsed and weigh 1: parsing holds the event loop (8 MiB of text is some milliseconds, 8 MiB
+of token ids some tens), and what is larger is one prompt with images in nearly every case. Lower would miscount long
+batches of token ids, higher would let one request hold up everybody's streams."""
+
+MAX_MODEL_CHARS = 256
+"""Longer model names are not carried along: no engine serves one, and names end in logs."""
+
+_GRAMMARS = (
+    "regex",
+    "ebnf",
+    "json_schema",
+    "structural_tag",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json_object",
+)
+
+
+def read_traits(
+    route: Route, body: bytes, content_type: str, content_encoding: str | None, asked: Role | None
+) -> Traits:
+    """The traits of one request. Never raises: a body that cannot be read weighs 1 and the engine answers for it.
+
+    `content_type` and `content_encoding` are the header values ("" and None where absent); `asked` is passed through.
+    """
+    value = _peek(body, content_type, content_encoding)
+    model = value.get("model")
+    return Traits(
+        weight=weigh(route.template, value),
+        stream=_streams(route, value.get("stream")),
+        model=model if isinstance(model, str) and len(model) <= MAX_MODEL_CHARS else None,
+        prompt_bytes=len(body),
+        constrained=_constrained(value) or (route.dialect is Dialect.OLLAMA and bool(value.get("format"))),
+        session=value.get("session_params") is not None or value.get("previous_response_id") is not None,
+        asked=asked,
+    )
+
+
+def _peek(body: bytes, content_type: str, content_encoding: str | None) -> dict[str, Any]:
+    """The parsed object, empty where the body is too long, coded, not JSON or not an object."""
+    if len(body) > PEEK_MAX_BYTES or (content_encoding or "identity").strip().lower() != "identity":
+        return {}
+    if content_type and "json" not in content_type.lower():
+        return {}
+    try:
+        value = orjson.loads(body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _streams(route: Route, stream: object) -> bool:
+    """Whether the client asked for a stream; Ollama streams unless told not to."""
+    if route.dialect is Dialect.OLLAMA and route.kind is RouteClass.DECODE:
+        return stream is not False
+    return stream is True
+
+
+def _constrained(body: dict[str, Any]) -> bool:
+    """Whether the output is bound by a grammar, a schema or a tool that must be called."""
+    text = body.get("text")
+    return (
+        any(_holds_grammar(place) for place in (body, *sampling_params(body)))
+        or _formatted(body.get("response_format"))
+        or (isinstance(text, dict) and _formatted(text.get("format")))
+        or _tool_required(body.get("tool_choice"))
+    )
+
+
+def _holds_grammar(place: dict[str, Any]) -> bool:
+    return any(place.get(name) for name in _GRAMMARS)
+
+
+def _formatted(value: object) -> bool:
+    """`response_format` of chat and `text.format` of responses: anything but plain text binds the output."""
+    if not isinstance(value, dict):
+        return False
+    return value.get("type") not in (None, "text")
+
+
+def _tool_required(choice: object) -> bool:
+    """`tool_choice`: the word required, or an object that names a tool or demands any."""
+    if isinstance(choice, dict):
+        mode = choice.get("mode", choice.get("type"))
+        return mode not in (None, "auto", "none")
+    return choice in ("required", "any")

@@ -1,0 +1,151 @@
+"""Traits read from a copy of the body: right where it can be read, harmless where it cannot."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.model import Role, Traits
+from proxy.protocol.allowlist import ROUTES
+from proxy.protocol.openai import MAX_MODEL_CHARS, PEEK_MAX_BYTES, read_traits
+from proxy.protocol.routes import EngineKind, Route, find
+
+JSON_TYPE = "application/json"
+CHAT = find(EngineKind.SGLANG, "POST", "/v1/chat/completions")
+GENERATE = find(EngineKind.SGLANG, "POST", "/generate")
+OLLAMA = find(EngineKind.SGLANG, "POST", "/api/chat")
+ALL = [row for rows in ROUTES.values() for row in rows]
+
+
+def read(body: dict[str, Any], route: Route = CHAT) -> Traits:
+    return read_traits(route, orjson.dumps(body), JSON_TYPE, None, None)
+
+
+def test_a_chat_body_tells_its_traits() -> None:
+    body = orjson.dumps({"model": "org/m", "n": 3, "stream": True, "messages": [{"role": "user", "content": "x"}]})
+    traits = read_traits(CHAT, body, "application/json; charset=utf-8", None, Role.BASELINE)
+    assert traits == Traits(3, True, "org/m", len(body), False, False, Role.BASELINE)
+
+
+@pytest.mark.parametrize("stream", [False, None, 1, "true", {}])
+def test_only_true_asks_for_a_stream(stream: object) -> None:
+    assert not read({"stream": stream}).stream
+
+
+def test_ollama_streams_unless_told_not_to() -> None:
+    assert read({}, OLLAMA).stream
+    assert read_traits(OLLAMA, b"{", JSON_TYPE, None, None).stream
+    assert not read({"stream": False}, OLLAMA).stream
+    assert not read({}, find(EngineKind.SGLANG, "POST", "/api/show")).stream
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"response_format": {"type": "json_schema", "json_schema": {}}},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "structural_tag"}},
+        {"regex": "a+"},
+        {"ebnf": "root ::= 'a'"},
+        {"json_schema": "{}"},
+        {"structural_tag": "x"},
+        {"guided_json": {"type": "object"}},
+        {"guided_choice": ["a", "b"]},
+        {"structured_outputs": {"regex": "a"}},
+        {"tool_choice": "required"},
+        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"tool_choice": {"type": "any"}},
+        {"tool_choice": {"type": "tool", "name": "f"}},
+        {"text": {"format": {"type": "json_schema"}}},
+        {"sampling_params": {"regex": "a"}},
+        {"sampling_params": [{}, {"ebnf": "x"}]},
+    ],
+)
+def test_bound_output_is_seen(body: dict[str, Any]) -> None:
+    assert read(body).constrained
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"response_format": {"type": "text"}},
+        {"response_format": None, "regex": None, "ebnf": "", "tool_choice": None},
+        {"tool_choice": "auto", "tools": [{}]},
+        {"tool_choice": "none"},
+        {"tool_choice": {"type": "auto"}},
+        {"text": "a prompt", "sampling_params": {"temperature": 0}},
+        {"text": {"format": {"type": "text"}}},
+        {"format": "json"},
+    ],
+)
+def test_free_output_is_free(body: dict[str, Any]) -> None:
+    assert not read(body).constrained
+
+
+def test_ollamas_format_binds_the_output() -> None:
+    assert read({"format": "json"}, OLLAMA).constrained
+    assert not read({"format": ""}, OLLAMA).constrained
+
+
+def test_engine_side_state_is_seen() -> None:
+    assert read({"session_params": {"id": "s"}}, GENERATE).session
+    assert read({"previous_response_id": "resp_1"}).session
+    assert not read({"session_params": None, "session_id": "s"}).session
+
+
+@pytest.mark.parametrize(
+    ("content_type", "content_encoding", "body"),
+    [
+        ("multipart/form-data; boundary=x", None, b'{"n":4}'),
+        ("text/plain", None, b'{"n":4}'),
+        (JSON_TYPE, "gzip", b'{"n":4}'),
+        (JSON_TYPE, None, b"{not json"),
+        (JSON_TYPE, None, b""),
+        (JSON_TYPE, None, b"[4]"),
+        (JSON_TYPE, None, b"\xff\xfe{"),
+        (JSON_TYPE, None, b"[" * 100_000),
+        (JSON_TYPE, None, b'{"n":4,"x":"' + b"a" * PEEK_MAX_BYTES + b'"}'),
+    ],
+    ids=["multipart", "text", "gzip", "broken", "empty", "list", "binary", "deep", "large"],
+)
+def test_a_body_that_cannot_be_read_weighs_one(content_type: str, content_encoding: str | None, body: bytes) -> None:
+    traits = read_traits(CHAT, body, content_type, content_encoding, None)
+    assert traits == Traits(prompt_bytes=len(body))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "coding"), [("", None), ("application/vnd.x+json", " Identity "), (JSON_TYPE, "")]
+)
+def test_json_by_any_label_is_read(content_type: str, coding: str | None) -> None:
+    assert read_traits(CHAT, b'{"n":4}', content_type, coding, None).weight == 4
+
+
+def test_a_model_name_that_is_no_name_is_not_carried() -> None:
+    assert read({"model": 3}).model is None
+    assert read({"model": "m" * (MAX_MODEL_CHARS + 1)}).model is None
+
+
+@given(st.sampled_from(ALL), st.binary(max_size=200), st.text(max_size=20), st.none() | st.text(max_size=8))
+def test_any_bytes_are_read_without_raising(route: Route, body: bytes, kind: str, coding: str | None) -> None:
+    assert read_traits(route, body, kind, coding, None).weight >= 1
+
+
+NAMES = st.sampled_from(
+    ["n", "prompt", "text", "input", "stream", "model", "sampling_params", "response_format", "tool_choice", "format"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.text(max_size=4), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.sampled_from(ALL), st.dictionaries(NAMES, VALUES, max_size=6))
+def test_any_object_is_read_without_raising(route: Route, body: dict[str, Any]) -> None:
+    traits = read_traits(route, orjson.dumps(body, option=orjson.OPT_PASSTHROUGH_SUBCLASS), JSON_TYPE, None, None)
+    assert traits.weight >= 1
+    assert type(traits.stream) is bool
+    assert type(traits.constrained) is bool
