@@ -1,0 +1,26 @@
+"""The configuration: one YAML file, read strictly, to frozen settings. The names that others use are here.
+
+settings.py holds the keys, loading.py the way from a file, views.py what is shown; the rest serves these three.
+"""
+
+from proxy.config.loading import from_mapping, load, override
+from proxy.config.problems import InvalidConfig, Problem
+from proxy.config.reference import schema
+from proxy.config.settings import Backend, Settings
+from proxy.config.views import RESTART_KEYS, Change, differences, effective, needs_restart
+
+__all__ = [
+    "RESTART_KEYS",
+    "Backend",
+    "Change",
+    "InvalidConfig",
+    "Problem",
+    "Settings",
+    "differences",
+    "effective",
+    "from_mapping",
+    "load",
+    "needs_restart",
+    "override",
+    "schema",
+]

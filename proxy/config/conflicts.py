@@ -1,0 +1,119 @@
+"""Settings that are each in range and impossible together. What one key may hold is in settings.py.
+
+A conflict names all keys it hangs on, so that it is told only where each of them was readable: a default standing in
+for a mistyped value would otherwise raise a second, false alarm.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proxy.config.addresses import origin, same_host
+from proxy.config.settings import Settings
+from proxy.model import ROLES
+from proxy.routing.policy import RuleKind
+
+_LOOPBACK = ("127.0.0.1", "::1")
+_WILDCARDS = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Dotted `keys` that cannot be together; the message is told at the first of them that is in the file."""
+
+    keys: tuple[str, ...]
+    message: str
+
+
+def conflicts(settings: Settings) -> tuple[Conflict, ...]:
+    """Every impossible combination, in the order of the sections."""
+    return (
+        *_ports(settings),
+        *_backends(settings),
+        *_loops(settings),
+        *_routing(settings),
+        *_rules(settings),
+        *_timeouts(settings),
+    )
+
+
+def _ports(settings: Settings) -> Iterator[Conflict]:
+    listen, admin = settings.listen, settings.admin
+    if listen.port and listen.port == admin.port and _overlap(listen.host, admin.host):
+        yield Conflict(
+            ("admin.port", "admin.host", "listen.port", "listen.host"),
+            f"must not be the port of the clients (listen.port, {listen.port}); mend: choose another port",
+        )
+
+
+def _backends(settings: Settings) -> Iterator[Conflict]:
+    speculative, baseline = settings.backends.speculative, settings.backends.baseline
+    if origin(speculative.url) == origin(baseline.url):
+        yield Conflict(
+            ("backends.baseline.url", "backends.speculative.url"),
+            "must not be the url of backends.speculative; mend: give the instance without speculation its own url",
+        )
+    for role in ROLES:
+        backend = settings.backends.of(role)
+        if backend.api_key is not None and backend.api_key_file is not None:
+            yield Conflict(
+                (f"backends.{role}.api_key_file", f"backends.{role}.api_key"),
+                "must not stand beside api_key; mend: keep one of the two",
+            )
+
+
+def _loops(settings: Settings) -> Iterator[Conflict]:
+    """A backend that is the proxy itself would send each request round until nothing is left."""
+    for role in ROLES:
+        host, port = origin(settings.backends.of(role).url)
+        for section, door in (("listen", settings.listen), ("admin", settings.admin)):
+            own = same_host(door.host)
+            if door.port == port and (host == own or (host in _LOOPBACK and own in _WILDCARDS)):
+                yield Conflict(
+                    (f"backends.{role}.url", f"{section}.port", f"{section}.host"),
+                    f"must not be the proxy's own {section} port ({port}); mend: write the engine's port, "
+                    f"or move {section}.port",
+                )
+
+
+def _routing(settings: Settings) -> Iterator[Conflict]:
+    routing = settings.routing
+    if routing.enter_at >= routing.leave_at:
+        yield Conflict(
+            ("routing.leave_at", "routing.enter_at"),
+            f"must be above routing.enter_at ({routing.enter_at}), not {routing.leave_at}; "
+            f"mend: raise leave_at, or set enter_at to {routing.leave_at - 1} or less",
+        )
+
+
+def _rules(settings: Settings) -> Iterator[Conflict]:
+    least: dict[RuleKind, int] = {}
+    for index, rule in enumerate(settings.routing.rules):
+        key = f"routing.rules.{index}"
+        size = rule.min_prompt_bytes or 0
+        if rule.when in least and size >= least[rule.when]:
+            yield Conflict((key,), f"never matches: an earlier rule takes every {rule.when} request; mend: remove it")
+        if size > settings.listen.max_body_bytes:
+            yield Conflict(
+                (f"{key}.min_prompt_bytes", "listen.max_body_bytes"),
+                f"never matches: larger bodies than listen.max_body_bytes ({settings.listen.max_body_bytes}) are "
+                "refused; mend: lower it",
+            )
+        least[rule.when] = min(size, least.get(rule.when, size))
+
+
+def _timeouts(settings: Settings) -> Iterator[Conflict]:
+    timeouts = settings.timeouts
+    if timeouts.first_byte_s < timeouts.connect_s:
+        yield Conflict(
+            ("timeouts.first_byte_s", "timeouts.connect_s"),
+            f"must not be below timeouts.connect_s ({timeouts.connect_s:g}), since it begins with the connection; "
+            "mend: raise first_byte_s",
+        )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two sockets on these hosts and one port would be in each other's way."""
+    one, other = same_host(one), same_host(other)
+    return one == other or any(
+        wide == "::" or (wide == "0.0.0.0" and ":" not in narrow) for wide, narrow in ((one, other), (other, one))
+    )

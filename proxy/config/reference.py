@@ -1,0 +1,120 @@
+"""What each key may hold, read from the settings models: as JSON Schema for editors, in words for messages and docs.
+
+The models are in settings.py; wording what is wrong with a value is in mends.py.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+from proxy.config.problems import KeyPath
+from proxy.config.settings import WORDS, Settings
+
+Schema = Mapping[str, Any]
+
+_MEASURES = {"_s": "a number of seconds", "_bytes": "a whole number of bytes"}
+_KINDS = {
+    "boolean": "true or false",
+    "string": "text",
+    "array": "a list",
+    "object": "a mapping",
+    "integer": "a whole number",
+    "number": "a number",
+}
+# A number or a word may come from the environment, so editors must not mark the variable as a mistake.
+_SUBSTITUTION = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"}
+
+
+@cache
+def raw_schema() -> dict[str, Any]:
+    """pydantic's own JSON Schema of the settings. Shared: not to be changed."""
+    return Settings.model_json_schema()
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema to publish: the settings' own, with `${VARIABLE}` allowed wherever a scalar may stand."""
+    published = deepcopy(raw_schema())
+    for section in (published, *published["$defs"].values()):
+        section.pop("title", None)
+        section["description"] = description(section)
+        keys = section.get("properties", {})
+        section.update({"properties": {name: _editable(key) for name, key in keys.items()}} if keys else {})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Crossover settings", **published}
+
+
+def schema_at(path: KeyPath) -> Schema | None:
+    """The schema of one key, its reference resolved; None where there is no such key."""
+    here: Schema | None = raw_schema()
+    for part in path:
+        assert here is not None
+        inner = here.get("items") if isinstance(part, int) else here.get("properties", {}).get(part)
+        here = _resolved(inner) if inner is not None else None
+        if here is None:
+            return None
+    return here
+
+
+def key_paths(path: KeyPath = ()) -> Iterator[KeyPath]:
+    """The path of each key that is no section, in the order of the file; a list counts as one key."""
+    for name in (schema_at(path) or {}).get("properties", {}):
+        inner = tuple(key_paths((*path, name)))
+        yield from inner or ((*path, name),)
+
+
+def kind(path: KeyPath, schema: Schema) -> str:
+    """What a key holds, without its range, in words: `a whole number of bytes`, `one of json, text`."""
+    if WORDS in schema:
+        return str(schema[WORDS])
+    if "enum" in schema:
+        return "one of " + ", ".join(schema["enum"])
+    if "const" in schema:
+        return str(schema["const"])
+    if "anyOf" in schema:
+        return " or ".join(kind(path, one) for one in schema["anyOf"] if one["type"] != "null")
+    if schema["type"] in ("integer", "number"):
+        return next((words for end, words in _MEASURES.items() if str(path[-1]).endswith(end)), _KINDS[schema["type"]])
+    return _KINDS.get(schema["type"], "null")
+
+
+def span(schema: Schema) -> str | None:
+    """The range of a number in words: `1 to 100`, `auto or 1 to 100000`; None for what has no range."""
+    if "anyOf" in schema:
+        spans = [one["const"] if "const" in one else span(one) for one in schema["anyOf"]]
+        return " or ".join(one for one in spans if one) or None
+    if "maximum" not in schema:
+        return None
+    if "exclusiveMinimum" in schema:
+        return f"above {schema['exclusiveMinimum']:g}, up to {schema['maximum']:.12g}"
+    return f"{schema['minimum']:.12g} to {schema['maximum']:.12g}"
+
+
+def allowed(path: KeyPath, schema: Schema) -> str:
+    """All that a key may hold, in words: `a number of seconds, 0 to 600`, `auto or a whole number, 1 to 9`."""
+    alternatives = schema.get("anyOf", [schema])
+    return " or ".join(", ".join(filter(None, (kind(path, one), span(one)))) for one in alternatives)
+
+
+def description(schema: Schema) -> str:
+    """The meaning of a key or a section on one line."""
+    return " ".join(schema["description"].split())
+
+
+def _resolved(schema: Schema) -> Schema:
+    if "$ref" not in schema:
+        return schema
+    return {**raw_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]], **schema}
+
+
+def _editable(schema: Schema) -> dict[str, Any]:
+    """One key's schema with the substitution as an alternative; its description and default stay outside."""
+    outer = {name: schema[name] for name in ("description", "default", "examples") if name in schema}
+    if "description" in outer:
+        outer["description"] = description(outer)
+    inner = {name: part for name, part in schema.items() if name not in (*outer, "title", WORDS)}
+    if "anyOf" in inner:
+        inner["anyOf"] = [{name: part for name, part in one.items() if name != WORDS} for one in inner["anyOf"]]
+    alternatives = [_resolved(one) for one in inner.get("anyOf", [inner])]
+    if any(one["type"] in ("object", "array", "string") and not {"enum", "const"} & one.keys() for one in alternatives):
+        return outer | inner
+    return outer | {"anyOf": [*inner.get("anyOf", [inner]), _SUBSTITUTION]}

@@ -1,0 +1,295 @@
+"""The settings in force: one frozen model for each section of the file, with meaning, unit, default and range of a key.
+
+Reading a file is not here (loading.py), nor what keys may not be together (conflicts.py). The descriptions below are
+the one source of the commented example, of the reference page and of the JSON Schema.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from proxy.config.addresses import checked_host, checked_key, checked_url
+from proxy.model import Placement, Policy, Role
+from proxy.protocol.routes import EngineKind
+from proxy.routing.breaker import BreakerRules
+from proxy.routing.health import HealthRules
+from proxy.routing.policy import RequestRule, RuleKind, Rules
+from proxy.routing.retries import RetryRules
+
+# A day. No wait in front of an engine is meant to be longer; more is a unit mistake (milliseconds).
+MAX_WAIT_S = 86400
+
+# Far over what any engine runs at once, and small enough to catch a byte count in the wrong place.
+MAX_SEQUENCES = 100_000
+
+EXAMPLE_URLS = {Role.SPECULATIVE: "http://127.0.0.1:30001", Role.BASELINE: "http://127.0.0.1:30002"}
+
+# The schema key under which a text says in words what it may be; it is not published.
+WORDS = "x-words"
+
+
+def _secret(key: SecretStr) -> SecretStr:
+    checked_key(key.get_secret_value())
+    return key
+
+
+Host = Annotated[str, AfterValidator(checked_host), Field(json_schema_extra={WORDS: "an IP address or a host name"})]
+Url = Annotated[str, AfterValidator(checked_url), Field(json_schema_extra={WORDS: "http:// or https://, host, port"})]
+Key = Annotated[SecretStr, AfterValidator(_secret), Field(json_schema_extra={WORDS: "one word of printable ASCII"})]
+Port = Annotated[int, Field(ge=0, le=65535)]
+# Strict mode would want enum members and tuples, which YAML does not have; the values themselves stay closed sets.
+Word = Field(strict=False)
+
+
+class Section(BaseModel):
+    """What all sections share: strict types, no unknown keys, no change after reading."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=False,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_as_unset(cls, value: Any) -> Any:
+        """A section whose keys are all commented out is null in YAML, and means its defaults."""
+        return {} if value is None else value
+
+
+class Listen(Section):
+    """The port of the clients."""
+
+    host: Host = "0.0.0.0"
+    """Address to listen on. 127.0.0.1 serves this machine alone; :: serves IPv6 and IPv4."""
+    port: Port = 30000
+    """Port to listen on; 0 takes any free port and logs it. Change it when another server has this one."""
+    max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 34)] = 67108864
+    """Largest request body; a larger one is answered 413. Raise it for many images in one request."""
+    body_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Longest pause of a client while it sends its body; after it the answer is 408. Raise it for slow uplinks."""
+    keepalive_s: Annotated[float, Field(gt=0, le=3600)] = 75.0
+    """How long an idle client connection stays open. Keep it above the idle time of a load balancer in front."""
+
+
+class Admin(Section):
+    """The port of the operators: metrics, status, decisions, reload, drain. It has no authentication."""
+
+    host: Host = "127.0.0.1"
+    """Address to listen on. Widen it only inside a network that you trust: whoever reaches it can drain the proxy."""
+    port: Port = 29000
+    """Port to listen on; 0 takes any free port and logs it. Change it when another server has this one."""
+
+
+class Backend(Section):
+    """One instance of the model."""
+
+    url: Url = Field(examples=list(EXAMPLE_URLS.values()))
+    """Where the engine listens, without a path: each request brings its own. Required."""
+    engine: Annotated[EngineKind, Word] = EngineKind.SGLANG
+    """Which server runs there; it decides how its load is read and which routes are open. Where the two differ, clients
+    have the routes that both know."""
+    api_key: Key | None = None
+    """Key sent to the engine in place of the client's, usually "${VARIABLE}". null passes the client's own
+    key on, which is right when the engines check the keys of clients themselves."""
+    api_key_file: Annotated[str, Field(min_length=1)] | None = None
+    """File that holds the key, instead of `api_key`; a relative path counts from this file's folder. Read at each
+    load, so a reload picks a new key up."""
+    max_in_flight: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = "auto"
+    """Most sequences in flight there; further requests go to the other backend or wait. auto reads the engine's own
+    limit (max_running_requests). Set a number when the engine slows down before that limit."""
+
+
+class Backends(Section):
+    """The two instances of one model. Both are needed, and each must be reachable under its own url."""
+
+    speculative: Backend
+    """The instance with speculative decoding: fast for each request while few run."""
+    baseline: Backend
+    """The instance without speculation: more tokens per second when many run."""
+
+    def of(self, role: Role) -> Backend:
+        """The settings of one role's backend."""
+        return self.speculative if role is Role.SPECULATIVE else self.baseline
+
+
+class Rule(Section):
+    """One kind of request that always goes to one role while that role is eligible, and waits when it is full.
+
+    The first rule that matches holds."""
+
+    when: Annotated[RuleKind, Word]
+    """What the rule matches: output bound by a grammar or schema, a long prompt, or a request in an engine session."""
+    role: Annotated[Role, Word]
+    """Where such requests go."""
+    min_prompt_bytes: Annotated[int, Field(ge=1, le=1 << 34)] | None = None
+    """Size of the request body from which a prompt counts as long; required with long_prompt and only there."""
+
+    @model_validator(mode="after")
+    def _size_belongs_to_long_prompt(self) -> Self:
+        long = self.when is RuleKind.LONG_PROMPT
+        if long and self.min_prompt_bytes is None:
+            raise ValueError("long_prompt needs min_prompt_bytes; mend: add it, for example min_prompt_bytes: 65536")
+        if not long and self.min_prompt_bytes is not None:
+            raise ValueError(f"min_prompt_bytes has no meaning with {self.when}; mend: remove it")
+        return self
+
+    def request_rule(self) -> RequestRule:
+        """The same for routing."""
+        return RequestRule(self.when, self.role, self.min_prompt_bytes or 0)
+
+
+class Routing(Section):
+    """Which backend serves a request."""
+
+    policy: Annotated[Policy, Word] = Policy.AUTO
+    """auto takes overflow for placement separate and threshold for shared. threshold moves all new requests at once
+    by the total in flight; overflow fills the speculative backend to leave_at and sends the rest to the baseline;
+    pinned sends everything to the role in `pin`."""
+    leave_at: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = 9
+    """Sequences in flight from which the baseline is favoured: your crossover. Measure it; on some machines
+    speculation never pays, and then policy pinned is right."""
+    enter_at: Annotated[int, Field(ge=0, le=MAX_SEQUENCES)] = 5
+    """Sequences in flight down to which speculation is favoured again; below leave_at, and the gap between them keeps
+    the regime from flapping. Policy threshold only."""
+    min_dwell_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
+    """Least time between two changes of regime. Raise it when /decisions shows frequent changes."""
+    smoothing_s: Annotated[float, Field(ge=0, le=600)] = 2.0
+    """Time constant of the smoothed in-flight count that policy threshold looks at; 0 looks at the bare count. Raise
+    it for bursty traffic."""
+    pin: Annotated[Role, Word] = Role.BASELINE
+    """The role that policy pinned sends everything to; the other one stays as failover. Use it for maintenance."""
+    allow_header: bool = False
+    """Whether clients may choose the role with the header x-crossover-backend. Open it for tests and benchmarks."""
+    rules: Annotated[
+        tuple[Rule, ...],
+        Field(strict=False, examples=[[{"when": "long_prompt", "role": "baseline", "min_prompt_bytes": 65536}]]),
+        BeforeValidator(lambda value: () if value is None else value),
+    ] = ()
+    """Kinds of requests that go to one role whatever the load, in order; empty: none. Use them where one backend
+    serves a kind badly at every load."""
+
+
+class Timeouts(Section):
+    """How long each step may take. There is no limit on the whole of an answer."""
+
+    connect_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+    """Longest wait for a connection to a backend; after it the other one is tried. Raise it for distant backends."""
+    first_byte_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 600.0
+    """Longest wait for the first byte of an answer. It covers the engine's own queue and the prefill, and for
+    answers that do not stream all of the generation: raise it for long ones."""
+    stall_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 120.0
+    """Longest silence inside an answer that has begun. Raise it when long prefills of others hold streams up."""
+    drain_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 180.0
+    """How long requests in flight may go on after a stop was asked for; the rest is then ended with an error. Keep it
+    below the time that the supervisor waits before it kills."""
+    settle_s: Annotated[float, Field(ge=0, le=600)] = 5.0
+    """How long new requests are still served after readiness has failed, so that load balancers can turn away. Set it
+    above the time that yours needs to notice; 0 without one."""
+    linger_s: Annotated[float, Field(ge=0, le=3600)] = 5.0
+    """How long a sequence still counts as in flight when its client left before the first token: the engine may
+    notice only then, and goes on working. Raise it when prefills are long; 0 for engines that stop at once."""
+
+
+class Queue(Section):
+    """Where requests wait, first come first served, when every eligible backend is at max_in_flight."""
+
+    max_waiting: Annotated[int, Field(ge=0, le=MAX_SEQUENCES)] = 100
+    """Most requests waiting; a further one is answered 429 with Retry-After. 0: nobody waits. Raise it for
+    batch clients that rather wait than come again."""
+    max_wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 60.0
+    """Longest wait for room; after it the answer is 503 with Retry-After. Keep it below the patience of clients."""
+
+
+class Health(Section):
+    """How backends are watched. Tokens that flow count as health too."""
+
+    interval_s: Annotated[float, Field(ge=0.1, le=300)] = 1.0
+    """Time between two probes of a backend. They are cheap and never generate; raise it only to quieten access logs."""
+    timeout_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
+    """Longest wait for the answer to a probe; later is a miss. Engines answer late in long prefills: raise
+    it when a busy backend is called unhealthy."""
+    max_misses: Annotated[int, Field(ge=1, le=100)] = 3
+    """Misses in a row after which a backend is unhealthy. Lower notices a dead one sooner, higher forgives more."""
+    min_hits: Annotated[int, Field(ge=1, le=100)] = 2
+    """Answers in a row after which it is healthy again. Raise it when a backend comes and goes."""
+
+
+class Circuit(Section):
+    """When requests themselves show that a backend fails. Errors of clients and busy answers do not count."""
+
+    max_failures: Annotated[int, Field(ge=1, le=1000)] = 5
+    """Failures in a row after which the circuit opens and the backend gets no requests. Lower spares clients failures,
+    higher forgives more."""
+    open_s: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
+    """How long it stays open before requests are tried on it again. Raise it for backends that need long to start."""
+    max_probes: Annotated[int, Field(ge=1, le=100)] = 1
+    """Most requests at a time that try a backend whose circuit was open. Raise it only under heavy traffic."""
+
+
+class Retries(Section):
+    """How many further attempts may be made before an answer has begun; never after. This bounds the extra load."""
+
+    max_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Further attempts that one request earns: 0.1 allows at most a tenth more load. 0 leaves only the reserve."""
+    reserve: Annotated[int, Field(ge=0, le=10_000)] = 10
+    """Further attempts that can be saved up in calm times: a short failure is hidden from so many requests at once.
+    Raise it when many requests run at a time and a backend is restarted often."""
+
+
+class Log(Section):
+    """One line for each request and each event, on standard output. Never a prompt, a key or a body."""
+
+    format: Literal["json", "text"] = "json"
+    """json for log collectors, text for reading on a terminal."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level that is written. debug for finding a fault, warning when the access log is kept elsewhere."""
+
+
+class Settings(Section):
+    """Settings of Crossover."""
+
+    listen: Listen = Listen()
+    admin: Admin = Admin()
+    backends: Backends
+    placement: Annotated[Placement, Word] = Placement.SEPARATE
+    """separate: each backend has its own GPUs, so their capacity adds up. shared: both are on the same GPUs and slow
+    each other down."""
+    routing: Routing = Routing()
+    timeouts: Timeouts = Timeouts()
+    queue: Queue = Queue()
+    health: Health = Health()
+    circuit: Circuit = Circuit()
+    retries: Retries = Retries()
+    log: Log = Log()
+
+    def rules(self) -> Rules:
+        """What routing needs to know; a pin at run time is not part of the settings."""
+        routing = self.routing
+        return Rules(
+            policy=routing.policy,
+            placement=self.placement,
+            leave_at=routing.leave_at,
+            enter_at=routing.enter_at,
+            min_dwell_s=routing.min_dwell_s,
+            smoothing_s=routing.smoothing_s,
+            pin=routing.pin,
+            allow_header=routing.allow_header,
+            request_rules=tuple(rule.request_rule() for rule in routing.rules),
+        )
+
+    def breaker_rules(self) -> BreakerRules:
+        """The rules of both circuits."""
+        return BreakerRules(self.circuit.max_failures, self.circuit.open_s, self.circuit.max_probes)
+
+    def health_rules(self) -> HealthRules:
+        """The rules by which probes judge."""
+        return HealthRules(self.health.max_misses, self.health.min_hits)
+
+    def retry_rules(self) -> RetryRules:
+        """The rules of the retry budget."""
+        return RetryRules(self.retries.max_ratio, self.retries.reserve)

@@ -1,0 +1,74 @@
+"""Settings shown and compared: what is in force, what a reload changes, what only a restart can change. Secrets masked.
+
+Reading settings is not here (loading.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, SecretStr
+
+from proxy.config.problems import KeyPath, dotted
+from proxy.config.settings import Settings
+
+MASK = "***"
+
+# Sockets are bound once, and the idle time of client connections is given to the server that holds them.
+RESTART_KEYS = frozenset({"listen.host", "listen.port", "listen.keepalive_s", "admin.host", "admin.port"})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key with two values, plain (text, numbers, lists) and secrets masked: a new secret shows as *** and ***."""
+
+    key: str
+    old: Any
+    new: Any
+
+
+def effective(settings: Settings) -> str:
+    """All settings in force as YAML, in the order of the file. A key read from a file is shown by its file alone."""
+    shown = _shown(settings)
+    for backend in shown["backends"].values():
+        if backend["api_key_file"] is not None:
+            backend["api_key"] = None
+    text: str = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
+    """Every key whose value differs, in the order of the file."""
+    former = dict(_leaves(old))
+    return tuple(
+        Change(dotted(path), _shown(former[path]), _shown(value))
+        for path, value in _leaves(new)
+        if former[path] != value
+    )
+
+
+def needs_restart(old: Settings, new: Settings) -> list[str]:
+    """The keys that differ and that a running proxy cannot take over."""
+    return [change.key for change in differences(old, new) if change.key in RESTART_KEYS]
+
+
+def _leaves(section: BaseModel, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _shown(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        shown = {name: _shown(getattr(value, name)) for name in type(value).model_fields}
+        return {name: one for name, one in shown.items() if name != "min_prompt_bytes" or one is not None}
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, Enum):
+        return value.value
+    return [_shown(one) for one in value] if isinstance(value, tuple) else value

@@ -1,0 +1,81 @@
+"""Settings shown and compared, with secrets masked."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from proxy.config import RESTART_KEYS, Change, Settings, differences, effective, from_mapping, needs_restart, override
+from proxy.config.problems import dotted
+from proxy.config.reference import key_paths
+
+KEYS = {"speculative": "sk-one", "baseline": "sk-two"}
+
+
+def settings(keys: dict[str, str] | None = None, **sections: Any) -> Settings:
+    urls = {"speculative": "http://a:1", "baseline": "http://b:2"}
+    backends = {role: {"url": url, **({"api_key": keys[role]} if keys else {})} for role, url in urls.items()}
+    return from_mapping({"backends": backends, **sections})
+
+
+def test_effective_settings_read_as_yaml_give_the_same_settings() -> None:
+    rules = [
+        {"when": "long_prompt", "role": "baseline", "min_prompt_bytes": 9},
+        {"when": "session", "role": "speculative"},
+    ]
+    before = settings(placement="shared", routing={"rules": rules, "policy": "pinned"}, queue={"max_wait_s": 0.25})
+    assert from_mapping(yaml.safe_load(effective(before))) == before
+
+
+def test_effective_settings_hold_every_key_in_the_order_of_the_file() -> None:
+    shown = yaml.safe_load(effective(settings()))
+    names = [name for section in shown.values() if isinstance(section, dict) for name in section]
+    assert list(shown) == list(Settings.model_fields)
+    assert names[:6] == ["host", "port", "max_body_bytes", "body_timeout_s", "keepalive_s", "host"]
+
+
+def test_effective_settings_mask_secrets() -> None:
+    text = effective(settings(KEYS))
+    assert text.count("api_key: '***'") == 2
+    assert not any(key in text for key in KEYS.values())
+
+
+def test_effective_settings_name_the_key_file_alone(tmp_path: Any) -> None:
+    (tmp_path / "key").write_text("sk-three")
+    backends = {"speculative": {"url": "http://a:1", "api_key_file": "key"}, "baseline": {"url": "http://b:2"}}
+    shown = yaml.safe_load(effective(from_mapping({"backends": backends}, tmp_path)))
+    assert shown["backends"]["speculative"]["api_key"] is None
+    assert shown["backends"]["speculative"]["api_key_file"] == "key"
+
+
+def test_same_settings_have_no_differences() -> None:
+    assert differences(settings(KEYS), settings(KEYS)) == ()
+    assert needs_restart(settings(), settings()) == []
+
+
+def test_differences_name_each_changed_key_with_both_values() -> None:
+    rules = [{"when": "session", "role": "baseline"}]
+    new = settings(routing={"leave_at": 12, "rules": rules, "policy": "threshold"}, listen={"port": 0})
+    assert differences(settings(), new) == (
+        Change("listen.port", 30000, 0),
+        Change("routing.policy", "auto", "threshold"),
+        Change("routing.leave_at", 9, 12),
+        Change("routing.rules", [], rules),
+    )
+
+
+def test_new_secret_is_a_difference_and_not_shown() -> None:
+    changed = differences(settings(KEYS), settings({**KEYS, "baseline": "sk-four"}))
+    assert changed == (Change("backends.baseline.api_key", "***", "***"),)
+    assert differences(settings(), settings(KEYS))[0] == Change("backends.speculative.api_key", None, "***")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("listen.port", 1), ("listen.host", "::1"), ("admin.port", 1), ("listen.keepalive_s", 1)]
+)
+def test_change_of_a_socket_needs_a_restart(key: str, value: object) -> None:
+    assert needs_restart(settings(), override(settings(), {key: value, "queue.max_waiting": 1})) == [key]
+
+
+def test_restart_keys_exist() -> None:
+    assert {dotted(path) for path in key_paths()} >= RESTART_KEYS
