@@ -1,0 +1,320 @@
+"""A continuous-batching engine as a model: sequences in, steps out. No clock, no sockets, no text.
+
+Chance comes from a seeded generator and time is an argument, so the same run can be had on a virtual clock.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import repeat
+from random import Random
+
+from proxy.lab.acceptance import Acceptance
+from proxy.lab.prefix_cache import PrefixCache
+from proxy.lab.step_time import StepTime
+from proxy.model import Role
+
+# What real engines resolve when nobody sets the flag: 48 as soon as speculation is on, thousands without it.
+MAX_RUNNING_REQUESTS = {Role.SPECULATIVE: 48, Role.BASELINE: 2048}
+
+# KV pool published for one 1T-parameter model on eight 96 GB cards: the drafter's weights and KV cost a fifth.
+KV_TOKENS = {Role.SPECULATIVE: 343_664, Role.BASELINE: 437_264}
+
+# An engine reserves room for at most this much output at admission and trusts that most answers are shorter.
+MAX_RESERVED_OUTPUT = 4096
+
+# Decode steps that one reading of the throughput gauge spans, as in the engine's own decode log.
+GAUGE_STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One sequence to generate.
+
+    `length` is the number of tokens it will have, `max_tokens` what was asked for (what the KV pool reserves), both
+    at least 1. `blocks` are the prompt's prefix fingerprints, one for each full block of 512 tokens.
+    """
+
+    id: int
+    prompt_tokens: int
+    length: int
+    max_tokens: int
+    blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What bounds an engine.
+
+    `max_queued_requests` None means an endless queue. `prefill_tokens_per_s` is R: q uncached tokens add q/R seconds
+    to the step that carries them, at most `chunk_tokens` a step. `time_scale` multiplies every duration (0.25 is four
+    times faster than life). `jitter` is the sigma of the log-normal noise on step times.
+    """
+
+    max_running_requests: int
+    kv_tokens: int
+    max_queued_requests: int | None = None
+    prefill_tokens_per_s: float = 8000.0
+    chunk_tokens: int = 8192
+    time_scale: float = 1.0
+    jitter: float = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: how long it takes, and what it yields at its end as (sequence id, new tokens, finished).
+
+    `joined` are the sequences whose prompt was filled in this step, as (sequence id, prompt tokens found cached).
+    """
+
+    duration_s: float
+    emitted: list[tuple[int, int, bool]]
+    joined: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBooks:
+    """An engine's counts at one instant; totals are since its start.
+
+    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated), where t
+    is the decode part of a step. `throughput` is output tok/s over the last steps; `accept_length` is a lifetime mean
+    (0 without speculation).
+    """
+
+    running: int
+    waiting: int
+    waiting_uncached_tokens: int
+    used_tokens: int
+    cached_room_tokens: int
+    context_tokens: int
+    prompt_tokens: int
+    cached_tokens: int
+    prefill_tokens: int
+    prefill_busy_us: int
+    generated_tokens: int
+    verify_calls: int
+    finished: int
+    aborted: int
+    rejected: int
+    throughput: float
+    accept_length: float
+    moments: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A sequence that was admitted."""
+
+    sequence: Sequence
+    left: int
+    unfilled: int
+    cached: int
+    reserved: int
+    context: int
+
+
+class Engine:
+    """Sequences wait first in first out, are admitted while there is room, prefilled in chunks, and decoded together.
+
+    `acceptance` None is the baseline: exactly one token per sequence and step. The owner calls `step` at the end of
+    the step before; a sequence aborted in between yields nothing more.
+    """
+
+    def __init__(
+        self, step_time: StepTime, limits: EngineLimits, rng: Random, acceptance: Acceptance | None = None
+    ) -> None:
+        self.limits = limits
+        self._step_time = step_time
+        self._rng = rng
+        self._acceptance = acceptance
+        self._waiting: dict[int, tuple[Sequence, float]] = {}
+        self._filling: dict[int, _Slot] = {}
+        self._running: dict[int, _Slot] = {}
+        self._cache = PrefixCache()
+        self._reserved = self._context = 0
+        self._prompt_tokens = self._cached_tokens = self._prefill_tokens = 0
+        self._prefill_ms = 0.0
+        self._generated = self._verify_calls = 0
+        self._finished = self._aborted = self._rejected = 0
+        self._queue_wait_s = 0.0
+        self._moments = [0.0] * 6
+        self._gauge = (0, 0.0, 0)
+        self._throughput = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would have anything to do."""
+        return bool(self._running or self._filling or self._waiting)
+
+    @property
+    def queue_wait_s(self) -> float:
+        """Seconds that admitted sequences have waited, all together."""
+        return self._queue_wait_s
+
+    def submit(self, sequence: Sequence, now_s: float) -> bool:
+        """Put a sequence into the queue; False when the queue is at its limit. The id must be new."""
+        limit = self.limits.max_queued_requests
+        if limit is not None and len(self._waiting) >= limit and not self._takes_at_once(sequence):
+            self._rejected += 1
+            return False
+        self._waiting[sequence.id] = (sequence, now_s)
+        return True
+
+    def abort(self, sequence_id: int) -> bool:
+        """Forget a sequence wherever it is and free its room; False when it is not (or no longer) here."""
+        if self._waiting.pop(sequence_id, None) is None and not self._leave(sequence_id):
+            return False
+        self._aborted += 1
+        return True
+
+    def step(self, now_s: float) -> Step:
+        """Do one step that starts at `now_s`. A step with nothing to do takes no time."""
+        self._admit(now_s)
+        prefill_ms, joined = self._prefill()
+        batch = len(self._running)
+        if batch == 0:
+            return Step(prefill_ms / 1000.0, [], joined)
+        context = self._context / batch
+        decode_ms = self._step_time.step_ms(batch, context) * self._noise() * self.limits.time_scale
+        emitted, count = self._decode(batch)
+        self._record(batch, decode_ms, count)
+        return Step((prefill_ms + decode_ms) / 1000.0, emitted, joined)
+
+    def books(self) -> EngineBooks:
+        """The counts of now."""
+        verified = self._verify_calls
+        return EngineBooks(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            waiting_uncached_tokens=sum(sequence.prompt_tokens for sequence, _ in self._waiting.values()),
+            used_tokens=self._context + sum(slot.context for slot in self._filling.values()),
+            cached_room_tokens=self._cache.tokens,
+            context_tokens=self._context,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            prefill_tokens=self._prefill_tokens,
+            prefill_busy_us=round(self._prefill_ms * 1000),
+            generated_tokens=self._generated,
+            verify_calls=verified,
+            finished=self._finished,
+            aborted=self._aborted,
+            rejected=self._rejected,
+            throughput=self._throughput if self._running else 0.0,
+            accept_length=self._moments[5] / verified if verified else 0.0,
+            moments=tuple(self._moments),
+        )
+
+    # ------------------------------------------------------------------ admission
+
+    def _takes_at_once(self, sequence: Sequence) -> bool:
+        return not self._waiting and self._has_room(sequence)
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        admitted = len(self._running) + len(self._filling)
+        if admitted >= self.limits.max_running_requests:
+            return False
+        # A sequence larger than the whole pool runs alone, so that it cannot block the queue for ever.
+        return admitted == 0 or self._reserved + _reservation(sequence) <= self.limits.kv_tokens
+
+    def _admit(self, now_s: float) -> None:
+        while self._waiting:
+            sequence, since_s = next(iter(self._waiting.values()))
+            if not self._has_room(sequence):
+                return
+            del self._waiting[sequence.id]
+            self._queue_wait_s += max(0.0, now_s - since_s)
+            self._take(sequence)
+
+    def _take(self, sequence: Sequence) -> None:
+        # The last prompt token is always computed: its output is the first token.
+        cached = min(self._cache.match(sequence.blocks), max(0, sequence.prompt_tokens - 1))
+        reserved = _reservation(sequence)
+        unfilled = sequence.prompt_tokens - cached
+        self._filling[sequence.id] = _Slot(
+            sequence, sequence.length, unfilled, cached, reserved, context=sequence.prompt_tokens
+        )
+        self._reserved += reserved
+        self._prompt_tokens += sequence.prompt_tokens
+        self._cached_tokens += cached
+        self._cache.shrink(self.limits.kv_tokens - self._reserved)
+
+    # ------------------------------------------------------------------ the two halves of a step
+
+    def _prefill(self) -> tuple[float, list[tuple[int, int]]]:
+        """Fill prompts in order of arrival, one chunk a step; milliseconds this adds to the step, and who is full."""
+        budget = self.limits.chunk_tokens
+        joined = []
+        for slot in list(self._filling.values()):
+            if budget <= 0:
+                break
+            part = min(budget, slot.unfilled)
+            budget -= part
+            slot.unfilled -= part
+            if slot.unfilled == 0:
+                self._join(slot)
+                joined.append((slot.sequence.id, slot.cached))
+        filled = self.limits.chunk_tokens - budget
+        if filled == 0:
+            return 0.0, joined
+        spent_ms = 1000.0 * filled / self.limits.prefill_tokens_per_s * self._noise() * self.limits.time_scale
+        self._prefill_tokens += filled
+        self._prefill_ms += spent_ms
+        return spent_ms, joined
+
+    def _join(self, slot: _Slot) -> None:
+        del self._filling[slot.sequence.id]
+        self._running[slot.sequence.id] = slot
+        self._context += slot.context
+        self._cache.keep(slot.sequence.blocks, self.limits.kv_tokens - self._reserved)
+
+    def _decode(self, batch: int) -> tuple[list[tuple[int, int, bool]], int]:
+        drawn = repeat(1) if self._acceptance is None else self._acceptance.draw(self._rng, batch)
+        emitted = []
+        total = 0
+        for (sequence_id, slot), length in zip(self._running.items(), drawn, strict=False):
+            count = min(length, slot.left)
+            slot.left -= count
+            slot.context += count
+            total += count
+            emitted.append((sequence_id, count, slot.left == 0))
+        self._context += total
+        for sequence_id, _, finished in emitted:
+            if finished:
+                self._leave(sequence_id)
+                self._finished += 1
+        return emitted, total
+
+    def _leave(self, sequence_id: int) -> bool:
+        slot = self._running.pop(sequence_id, None)
+        if slot is not None:
+            self._context -= slot.context
+        else:
+            slot = self._filling.pop(sequence_id, None)
+        if slot is None:
+            return False
+        self._reserved -= slot.reserved
+        return True
+
+    # ------------------------------------------------------------------ noise and records
+
+    def _noise(self) -> float:
+        """Log-normal with mean 1, so that jitter does not move throughput."""
+        sigma = self.limits.jitter
+        return math.exp(self._rng.gauss(-sigma * sigma / 2.0, sigma)) if sigma else 1.0
+
+    def _record(self, batch: int, decode_ms: float, count: int) -> None:
+        us = decode_ms * 1000.0
+        for place, value in enumerate((1.0, batch, us, batch * batch, batch * us, count)):
+            self._moments[place] += value
+        self._generated += count
+        if self._acceptance is not None:
+            self._verify_calls += batch
+        steps, spent_us, tokens = self._gauge
+        steps, spent_us, tokens = steps + 1, spent_us + us, tokens + count
+        if steps >= GAUGE_STEPS:
+            self._throughput = 1e6 * tokens / spent_us
+            steps, spent_us, tokens = 0, 0.0, 0
+        self._gauge = (steps, spent_us, tokens)
+
+
+def _reservation(sequence: Sequence) -> int:
+    return sequence.prompt_tokens + min(sequence.max_tokens, MAX_RESERVED_OUTPUT)

@@ -1,0 +1,104 @@
+"""What an embedded engine is started with, and its command line. Serving is in embedded.py."""
+
+import argparse
+from dataclasses import dataclass
+from random import Random
+
+from proxy.lab import curves
+from proxy.lab.acceptance import Acceptance
+from proxy.lab.curves import Curve
+from proxy.lab.engine import KV_TOKENS, MAX_RUNNING_REQUESTS, Engine, EngineLimits
+from proxy.model import Role
+
+# The version whose wire behaviour is followed.
+ENGINE_VERSION = "0.5.23"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """One embedded engine.
+
+    `curve` is a shipped curve's name or a path; `fitted` takes step times from its fit instead of its table.
+    `time_scale` multiplies every duration: 0.25 is four times faster than life. None means what the role or the curve
+    says. `health_latency_s` is how long `/health` takes at least. `record_bodies` keeps SHA-256 of request bodies.
+    """
+
+    curve: str = curves.DEFAULT_CURVE
+    role: Role = Role.BASELINE
+    seed: int = 0
+    time_scale: float = 1.0
+    fitted: bool = False
+    max_running_requests: int | None = None
+    max_queued_requests: int | None = None
+    kv_tokens: int | None = None
+    prefill_tokens_per_s: float | None = None
+    context_length: int = 131_072
+    jitter: float = 0.03
+    health_latency_s: float = 1.0
+    served_model_name: str | None = None
+    version: str = ENGINE_VERSION
+    record_bodies: bool = False
+
+    @property
+    def speculative(self) -> bool:
+        """Whether this engine speculates."""
+        return self.role is Role.SPECULATIVE
+
+    def model_name(self, curve: Curve) -> str:
+        """The name it serves: it says that no model is behind it. Both roles of a pair have the same."""
+        return self.served_model_name or f"crossover-embedded-{curve.name}"
+
+    def limits(self, curve: Curve) -> EngineLimits:
+        """The engine's limits with every default resolved."""
+        return EngineLimits(
+            max_running_requests=self.max_running_requests or MAX_RUNNING_REQUESTS[self.role],
+            kv_tokens=self.kv_tokens or KV_TOKENS[self.role],
+            max_queued_requests=self.max_queued_requests,
+            prefill_tokens_per_s=self.prefill_tokens_per_s or curve.prefill_tokens_per_s,
+            time_scale=self.time_scale,
+            jitter=self.jitter,
+        )
+
+    def engine(self, curve: Curve) -> Engine:
+        """The engine itself. Raises `ConfigError` when `fitted` is asked of a curve without a fit."""
+        acceptance = Acceptance(curve.tokens_per_step, curve.num_steps + 1) if self.speculative else None
+        step_time = curve.step_time(self.role, fitted=self.fitted)
+        return Engine(step_time, self.limits(curve), Random(self.seed), acceptance)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of one engine, `--host`, `--port` and `--die-with-parent` to a command."""
+    parser.add_argument("--curve", default=curves.DEFAULT_CURVE, metavar="NAME", help="published curve, or a file")
+    parser.add_argument("--role", choices=[str(role) for role in Role], default=str(Role.BASELINE))
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--time-scale", type=_positive, default=1.0, help="0.25 runs four times faster than life")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fitted", action="store_true", help="step times from the curve's fit, which knows context")
+    parser.add_argument("--max-running-requests", type=int, help="default 48 when speculative, else 2048")
+    parser.add_argument("--max-queued-requests", type=int, help="default: no limit")
+    parser.add_argument("--context-length", type=int, default=131_072)
+    parser.add_argument("--health-latency-s", type=float, default=1.0, help="least time that /health takes")
+    parser.add_argument("--die-with-parent", action="store_true", help="end when standard input ends")
+
+
+def options_of(arguments: argparse.Namespace) -> EngineOptions:
+    """The options that a parsed command line asks for."""
+    return EngineOptions(
+        curve=arguments.curve,
+        role=Role(arguments.role),
+        seed=arguments.seed,
+        time_scale=arguments.time_scale,
+        fitted=arguments.fitted,
+        max_running_requests=arguments.max_running_requests,
+        max_queued_requests=arguments.max_queued_requests,
+        context_length=arguments.context_length,
+        health_latency_s=arguments.health_latency_s,
+    )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above zero, for example 1 or 0.25")
+    return value

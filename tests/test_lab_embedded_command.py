@@ -1,0 +1,101 @@
+"""One embedded engine as a process: how it starts and every way in which it ends."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = """
+import argparse, asyncio, sys
+from proxy.lab import embedded
+parser = argparse.ArgumentParser()
+embedded.add_arguments(parser)
+sys.exit(asyncio.run(embedded.run_command(parser.parse_args())))
+"""
+STREAM = {
+    "messages": [{"role": "user", "content": "hi"}],
+    "max_tokens": 20,
+    "ignore_eos": True,
+    "stream": True,
+}
+
+
+@contextlib.asynccontextmanager
+async def _process(*arguments: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=ROOT
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def _url(process: Process) -> str:
+    assert process.stdout is not None
+    word, port = (await process.stdout.readline()).split()
+    assert word == b"ready"
+    return f"http://127.0.0.1:{int(port)}"
+
+
+async def _ended(process: Process) -> int:
+    async with asyncio.timeout(10):
+        return await process.wait()
+
+
+async def test_it_says_its_port_and_ends_with_its_parent() -> None:
+    async with _process("--die-with-parent", "--role", "speculative") as process:
+        url = await _url(process)
+        async with aiohttp.ClientSession() as http, http.get(f"{url}/server_info") as response:
+            assert (await response.json())["speculative_algorithm"] == "EAGLE3"
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await _ended(process) == 0
+
+
+async def test_sigterm_lets_a_stream_end_and_answers_not_ready_meanwhile() -> None:
+    async with _process("--time-scale", "0.5") as process, aiohttp.ClientSession() as http:
+        url = await _url(process)
+        async with http.post(f"{url}/v1/chat/completions", json=STREAM) as response:
+            process.send_signal(signal.SIGTERM)
+            statuses = set()
+            while 503 not in statuses:
+                async with http.get(f"{url}/ready") as ready:
+                    statuses.add(ready.status)
+            assert (await response.read()).endswith(b"data: [DONE]\n\n")
+        assert await _ended(process) == 0
+
+
+async def test_a_second_signal_ends_it_at_once() -> None:
+    async with _process("--time-scale", "5") as process, aiohttp.ClientSession() as http:
+        url = await _url(process)
+        async with http.post(f"{url}/v1/chat/completions", json={**STREAM, "max_tokens": 2000}):
+            process.send_signal(signal.SIGTERM)
+            async with http.get(f"{url}/ready"):
+                pass
+            process.send_signal(signal.SIGINT)
+            assert await _ended(process) == 0
+
+
+async def test_an_unknown_curve_is_told_with_the_known_ones() -> None:
+    async with _process("--curve", "nonsense") as process:
+        assert await _ended(process) == 1
+        assert process.stderr is not None
+        assert b"known curves" in await process.stderr.read()
+
+
+async def test_a_taken_port_is_told() -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, _process("--port", str(port)) as process:
+        assert await _ended(process) == 1
+        assert process.stderr is not None
+        assert b"choose another --port" in await process.stderr.read()
