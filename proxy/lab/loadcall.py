@@ -1,0 +1,240 @@
+"""One request of a load: what it asks, how it is sent, and what of its answer is measured.
+
+When requests are sent is in lab/loadwalk.py. The answer is read as raw lines, so that the client costs little beside
+what it measures; no SDK stands between.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+import aiohttp
+import orjson
+
+from proxy.errors import BackendUnreachable, UpstreamError
+from proxy.lab.loadreport import Sample
+from proxy.lab.prompts import Message
+from proxy.model import Role
+
+Clock = Callable[[], float]
+
+# What a delta may carry that a reader would see: text, thoughts, a call, a refusal. A role alone is not content.
+_CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "tool_calls", "refusal")
+
+# Engines close a kept connection after 5 s of silence; one used again later than this could be closed just then.
+_KEEP_S = 3.0
+
+# The models list is a line out of memory: an answer later than this means a server that will not answer a load either.
+_MODELS_TIMEOUT_S = 10.0
+
+# The proxy's header values are one short word; longer text is some other server's and has no place in a table.
+_MAX_WORD_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go: the server's base address (no path), the model's name, and the key if it wants one."""
+
+    url: str
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What every request asks for; `timeout_s` is for a whole request, connection to last byte."""
+
+    max_tokens: int = 128
+    stream: bool = True
+    n: int = 1
+    timeout_s: float = 600.0
+
+
+class Answer:
+    """What the body of one answer has told so far. Feed it bytes cut anywhere; it does no I/O and reads no clock."""
+
+    def __init__(self, *, stream: bool) -> None:
+        self.first_at_s: float | None = None
+        self.last_at_s: float | None = None
+        self.prompt_tokens: int | None = None
+        self.completion_tokens: int | None = None
+        self.error: str | None = None
+        self._stream = stream
+        self._ended = False
+        self._rest = b""
+
+    def feed(self, piece: bytes, now_s: float) -> None:
+        """Take the next bytes of the body, which came at `now_s`."""
+        if not self._stream:
+            self._rest += piece
+            return
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._take_event(line[5:].strip(), now_s)
+
+    def close(self) -> None:
+        """The body is over: a stream without its `[DONE]` was cut, whatever it said before."""
+        if not self._stream:
+            self._take_object(self._rest)
+        elif not self._ended and self.error is None:
+            self.error = "cut"
+
+    def _take_event(self, text: bytes, now_s: float) -> None:
+        if text == b"[DONE]":
+            self._ended = True
+            return
+        if self._take_object(text):
+            self.first_at_s = now_s if self.first_at_s is None else self.first_at_s
+            self.last_at_s = now_s
+
+    def _take_object(self, text: bytes) -> bool:
+        """Note an error or usage; whether a reader would see something of this object."""
+        try:
+            said = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            said = None
+        if not isinstance(said, dict):
+            self.error = "malformed"
+            return False
+        if said.get("error") is not None or said.get("object") == "error":
+            self.error = "error_event"
+            return False
+        self._take_usage(said.get("usage"))
+        return self._take_choices(said.get("choices"))
+
+    def _take_usage(self, usage: object) -> None:
+        if not isinstance(usage, dict):
+            return
+        if isinstance(usage.get("completion_tokens"), int):
+            self.completion_tokens = usage["completion_tokens"]
+        if isinstance(usage.get("prompt_tokens"), int):
+            self.prompt_tokens = usage["prompt_tokens"]
+
+    def _take_choices(self, choices: object) -> bool:
+        visible = False
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict):
+                continue
+            if choice.get("finish_reason") == "abort":
+                self.error = "abort"
+            delta = choice.get("delta")
+            visible = visible or (isinstance(delta, dict) and any(delta.get(key) for key in _CONTENT_KEYS))
+        return visible
+
+
+def open_session() -> aiohttp.ClientSession:
+    """A client without limits of its own: no cap on connections, no total timeout, no proxy from the environment."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S)
+    return aiohttp.ClientSession(
+        connector=connector, timeout=aiohttp.ClientTimeout(total=None, sock_connect=None), trust_env=False
+    )
+
+
+async def call(
+    session: aiohttp.ClientSession,
+    target: Target,
+    shape: Shape,
+    messages: Sequence[Message],
+    *,
+    asked: Role | None = None,
+    clock: Clock = monotonic,
+) -> Sample:
+    """Send one chat request and read its answer to the end. Awaits; every failure but cancelling is a Sample too."""
+    body, headers = _body(target, shape, messages), _headers(target.api_key, asked)
+    answer = Answer(stream=shape.stream)
+    backend: str | None = None
+    reason: str | None = None
+    sent_at_s = clock()
+    try:
+        async with (
+            asyncio.timeout(shape.timeout_s),
+            session.post(_chat_url(target), data=body, headers=headers, allow_redirects=False) as response,
+        ):
+            backend, reason = _word(response, "x-crossover-backend"), _word(response, "x-crossover-reason")
+            error = await _read(response, answer, clock)
+    except TimeoutError:
+        error = "timeout"
+    except aiohttp.ClientConnectorError:
+        error = "unreachable"
+    except (aiohttp.ClientError, ConnectionError):
+        error = "cut"
+    return Sample(
+        sent_at_s=sent_at_s,
+        ended_at_s=clock(),
+        first_at_s=answer.first_at_s,
+        last_at_s=answer.last_at_s,
+        sequences=shape.n,
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        backend=backend,
+        reason=reason,
+        error=error,
+    )
+
+
+async def _read(response: aiohttp.ClientResponse, answer: Answer, clock: Clock) -> str | None:
+    """Read the body into `answer`; the name of the error, None for a whole answer."""
+    if response.status != 200:
+        await response.read()
+        return f"status {response.status}"
+    async for piece in response.content.iter_any():
+        answer.feed(piece, clock())
+    answer.close()
+    return answer.error
+
+
+async def first_model(session: aiohttp.ClientSession, url: str, api_key: str | None) -> str:
+    """The name of the first model that the server lists. Awaits. Raises UpstreamError, which tells the mend."""
+    mend = "is the proxy up? start it with `crossover serve`, or name its address: `crossover load URL`"
+    try:
+        async with (
+            asyncio.timeout(_MODELS_TIMEOUT_S),
+            session.get(f"{url}/v1/models", headers=_headers(api_key, None)) as response,
+        ):
+            status, text = response.status, await response.read()
+    except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+        raise BackendUnreachable(f"no answer from {url}/v1/models ({type(error).__name__}): {mend}") from error
+    if status == 401:
+        raise UpstreamError(f"{url} wants a key: give --api-key, or set CROSSOVER_API_KEY")
+    name = _first_id(text) if status == 200 else None
+    if name is None:
+        raise UpstreamError(f"{url}/v1/models answered {status} and names no model: {mend}, or name one with --model")
+    return name
+
+
+def _first_id(text: bytes) -> str | None:
+    try:
+        name = orjson.loads(text)["data"][0]["id"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _chat_url(target: Target) -> str:
+    return f"{target.url}/v1/chat/completions"
+
+
+def _body(target: Target, shape: Shape, messages: Sequence[Message]) -> bytes:
+    asks: dict[str, object] = {"model": target.model, "messages": messages, "max_tokens": shape.max_tokens}
+    if shape.n != 1:
+        asks["n"] = shape.n
+    if shape.stream:
+        asks |= {"stream": True, "stream_options": {"include_usage": True}}
+    return orjson.dumps(asks)
+
+
+def _headers(api_key: str | None, asked: Role | None) -> dict[str, str]:
+    headers = {"content-type": "application/json"}
+    if api_key is not None:
+        headers["authorization"] = f"Bearer {api_key}"
+    if asked is not None:
+        headers["x-crossover-backend"] = asked.value
+    return headers
+
+
+def _word(response: aiohttp.ClientResponse, name: str) -> str | None:
+    """A header's value where it is one short printable word."""
+    value = response.headers.get(name, "")
+    return value if value and len(value) <= _MAX_WORD_BYTES and value.isprintable() else None

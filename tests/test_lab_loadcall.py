@@ -1,0 +1,144 @@
+import itertools
+
+import orjson
+import pytest
+from fakes.sse_server import DONE, ROLE, Reply, SseServer, by, delta, event, usage, whole
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import UpstreamError
+from proxy.lab.loadcall import Answer, Shape, Target, call, first_model, open_session
+from proxy.lab.loadreport import Sample
+from proxy.model import Role
+
+MESSAGES = [{"role": "user", "content": "hello"}]
+STREAM = b": comment\n\n" + b"".join(whole(tokens=9, chunks=3)).replace(b"\n", b"\r\n")
+
+
+async def ask(reply: Reply, shape: Shape | None = None, asked: Role | None = None) -> tuple[Sample, SseServer]:
+    async with SseServer(lambda *_: reply) as server, open_session() as session:
+        target = Target(server.url, "fake-model", "secret-key")
+        return await call(session, target, shape or Shape(), MESSAGES, asked=asked), server
+
+
+@given(st.sets(st.integers(1, len(STREAM) - 1)))
+def test_an_answer_reads_the_same_wherever_its_bytes_are_cut(cuts: set[int]) -> None:
+    answer = Answer(stream=True)
+    for low, high in itertools.pairwise([0, *sorted(cuts), len(STREAM)]):
+        answer.feed(STREAM[low:high], float(low))
+    answer.close()
+    assert (answer.error, answer.completion_tokens, answer.prompt_tokens) == (None, 9, 7)
+    assert answer.first_at_s is not None
+
+
+@given(st.binary())
+def test_an_answer_takes_any_bytes_without_raising(body: bytes) -> None:
+    for stream in (True, False):
+        answer = Answer(stream=stream)
+        answer.feed(body, 0.0)
+        answer.close()
+        assert answer.error is not None
+
+
+LEAVES = st.none() | st.integers(-9, 9) | st.text(max_size=3)
+
+
+@given(st.recursive(LEAVES, lambda x: st.lists(x) | st.dictionaries(st.text(max_size=3), x), max_leaves=9))
+def test_an_answer_takes_any_json_without_raising(said: object) -> None:
+    for field in ("choices", "usage", "error", "object"):
+        answer = Answer(stream=True)
+        answer.feed(b"data: " + orjson.dumps({field: said}) + b"\n\n", 0.0)
+        answer.feed(b"data: " + orjson.dumps({"choices": [{"delta": said}]}) + b"\n\n", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("says", "seen"),
+    [
+        ({"role": "assistant", "content": ""}, False),
+        ({"reasoning_content": None}, False),
+        ({"content": "x"}, True),
+        ({"reasoning_content": "hm"}, True),
+        ({"tool_calls": [{"index": 0}]}, True),
+    ],
+)
+def test_first_content_is_what_a_reader_sees_and_not_a_role(says: dict[str, object], seen: bool) -> None:
+    answer = Answer(stream=True)
+    answer.feed(delta(**says), 5.0)
+    assert (answer.first_at_s == 5.0) is seen
+
+
+def test_first_and_last_content_are_the_instants_they_came_and_usage_is_neither() -> None:
+    answer = Answer(stream=True)
+    for at_s, piece in enumerate([ROLE, delta(content="a"), delta(content="b"), delta(), usage(2), DONE]):
+        answer.feed(piece, float(at_s))
+    assert (answer.first_at_s, answer.last_at_s) == (1.0, 2.0)
+
+
+async def test_tokens_come_from_usage_when_chunks_carry_several() -> None:
+    sample, server = await ask(Reply(whole(tokens=50, chunks=3), headers=by("speculative", "room")))
+    assert (sample.completion_tokens, sample.prompt_tokens, sample.error) == (50, 7, None)
+    assert (sample.backend, sample.reason) == ("speculative", "room")
+    assert server.bodies[0]["stream_options"] == {"include_usage": True}
+    assert server.requests[0].headers["authorization"] == "Bearer secret-key"
+    assert "x-crossover-backend" not in server.requests[0].headers
+
+
+async def test_tokens_are_unknown_when_the_server_tells_no_usage() -> None:
+    sample, _ = await ask(Reply([ROLE, delta(content="a"), delta(content="b"), DONE]))
+    assert (sample.error, sample.completion_tokens, sample.tokens_per_s) == (None, None, None)
+
+
+async def test_the_backend_is_asked_for_by_header() -> None:
+    _, server = await ask(Reply(whole()), asked=Role.BASELINE)
+    assert server.requests[0].headers["x-crossover-backend"] == "baseline"
+
+
+async def test_an_answer_without_stream_has_tokens_and_no_first_content() -> None:
+    body = orjson.dumps({"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": 5}})
+    sample, server = await ask(Reply([body]), Shape(stream=False, n=2))
+    assert (sample.error, sample.completion_tokens, sample.ttft_s, sample.sequences) == (None, 5, None, 2)
+    assert "stream" not in server.bodies[0]
+    assert server.bodies[0]["n"] == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply([b"{}"], status=503), "status 503"),
+        (Reply(status=302, headers={"location": "/elsewhere"}), "status 302"),
+        (Reply([event(error={"message": "queue is full"}), DONE]), "error_event"),
+        (Reply([ROLE, delta(content="a"), event(object="error", message="no"), DONE]), "error_event"),
+        (Reply([event(choices=[{"delta": {}, "finish_reason": "abort"}]), DONE]), "abort"),
+        (Reply([ROLE, delta(content="a")]), "cut"),
+        (Reply([ROLE, delta(content="a")], ending="cut"), "cut"),
+        (Reply([ROLE, b"data: {no json\n\n", DONE]), "malformed"),
+    ],
+)
+async def test_a_failed_answer_is_named(reply: Reply, error: str) -> None:
+    sample, _ = await ask(reply)
+    assert sample.error == error
+
+
+async def test_an_answer_that_hangs_is_a_timeout_and_the_connection_is_given_up() -> None:
+    async with SseServer(lambda *_: Reply([ROLE], ending="hang")) as server, open_session() as session:
+        sample = await call(session, Target(server.url, "m"), Shape(timeout_s=0.1), MESSAGES)
+        assert sample.error == "timeout"
+        await server.until(lambda: server.in_flight == 0)
+
+
+async def test_a_server_that_is_not_there_is_unreachable() -> None:
+    async with SseServer(lambda *_: Reply()) as server:
+        url = server.url
+    async with open_session() as session:
+        assert (await call(session, Target(url, "m"), Shape(), MESSAGES)).error == "unreachable"
+        with pytest.raises(UpstreamError, match="is the proxy up"):
+            await first_model(session, url, None)
+
+
+async def test_a_foreign_header_value_is_not_taken_for_a_backend() -> None:
+    sample, _ = await ask(Reply(whole(), headers={"x-crossover-backend": "x" * 33}))
+    assert sample.backend is None
+
+
+def test_the_key_is_not_in_the_target_s_text() -> None:
+    assert "secret" not in repr(Target("http://a", "m", "secret"))
