@@ -1,0 +1,111 @@
+"""The command line. Parses, then hands over; every command's work is elsewhere and imported only when asked for."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from proxy import __version__
+
+OK, FAILED = 0, 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 clean, 1 configuration or start-up error (2 bad usage, by argparse)."""
+    options = _parser().parse_args(argv)
+    code: int = options.run(options)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="crossover", description="One endpoint, two engines, measured.")
+    parser.add_argument("--version", action="version", version=f"crossover {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_serve(commands)
+    _add_check(commands)
+    _add_lab(commands)
+    _add_status(commands)
+    return parser
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="serve; without CONFIG in front of two embedded engines")
+    serve.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file; see config/crossover.yaml")
+    serve.add_argument("--host", help="overrides listen.host")
+    serve.add_argument("--port", type=int, help="overrides listen.port")
+    serve.add_argument("--admin-port", type=int, help="overrides admin.port")
+    serve.add_argument("--log-format", choices=("json", "text"), help="overrides log.format")
+    serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log.level")
+    demo = serve.add_argument_group("without CONFIG: the demo")
+    demo.add_argument("--curve", metavar="NAME", help="a published curve, or a file of that form")
+    demo.add_argument("--policy", choices=("threshold", "overflow", "pinned"), help="default: by the curve")
+    demo.add_argument(
+        "--time-scale", type=float, default=1.0, metavar="X", help="engines X times slower than the curve"
+    )
+    serve.set_defaults(run=_serve)
+
+
+def _add_check(commands: Any) -> None:
+    check = commands.add_parser("check", help="check a configuration and look at its backends, without serving")
+    check.add_argument("config", type=Path, metavar="CONFIG")
+    check.add_argument("--offline", action="store_true", help="do not ask the backends anything")
+    check.set_defaults(run=_check)
+
+
+def _add_lab(commands: Any) -> None:
+    load = commands.add_parser("load", help="measure an endpoint under closed-loop or Poisson load")
+    engine = commands.add_parser("engine", help="run one embedded engine")
+    if "load" in sys.argv[1:2] or "engine" in sys.argv[1:2]:
+        from proxy.lab import engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
+
+        loadgen.add_arguments(load)
+        engine_options.add_arguments(engine)
+    load.set_defaults(run=_load)
+    engine.set_defaults(run=_engine)
+
+
+def _add_status(commands: Any) -> None:
+    status = commands.add_parser("status", help="what a running proxy is doing")
+    status.add_argument("url", nargs="?", default="http://127.0.0.1:29000", metavar="URL", help="its admin port")
+    status.set_defaults(run=_status)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from proxy import serve  # noqa: PLC0415
+
+    return serve.run(options)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from proxy import check  # noqa: PLC0415
+
+    return check.run(options)
+
+
+def _load(options: argparse.Namespace) -> int:
+    import uvloop  # noqa: PLC0415
+
+    from proxy.lab import loadgen  # noqa: PLC0415
+
+    code: int = uvloop.run(loadgen.run(options))
+    return code
+
+
+def _engine(options: argparse.Namespace) -> int:
+    import uvloop  # noqa: PLC0415
+
+    from proxy.lab import embedded  # noqa: PLC0415
+
+    code: int = uvloop.run(embedded.run_command(options))
+    return code
+
+
+def _status(options: argparse.Namespace) -> int:
+    from proxy import check  # noqa: PLC0415
+
+    return check.status(options.url)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""The operators' port: metrics, status, decisions, configuration, and the few things an operator may do.
+
+It listens on loopback by default and asks for no key: whoever reaches it may pin, drain and reload.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from structlog.typing import FilteringBoundLogger
+
+from proxy import __version__
+from proxy.metrics import CONTENT_TYPE, Metrics, Reading
+from proxy.model import DecisionRecord, Role
+
+MAX_DECISIONS = 1000
+PIN_FORM = 'send {"role": "speculative"} or {"role": "baseline"} to pin, {"role": null} to unpin'
+DRAIN_FORM = 'send {"role": "baseline"} or {"role": "speculative"}; add "draining": false to take it back into service'
+
+
+class Operable(Protocol):
+    """What the port shows and steers; the app is one."""
+
+    metrics: Metrics
+    logger: FilteringBoundLogger
+
+    def reading(self) -> Reading:
+        """Everything a scrape shows."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """State, warnings and start facts beyond the reading."""
+        ...
+
+    def decisions(self) -> list[tuple[float, DecisionRecord]]:
+        """Recent decisions with their unix seconds, oldest first."""
+        ...
+
+    def effective(self) -> str:
+        """The configuration in force as YAML, secrets masked."""
+        ...
+
+    async def reload(self) -> tuple[bool, list[str]]:
+        """Read the configuration again; whether it was taken, and what changed or what is wrong."""
+        ...
+
+    def pin(self, role: Role | None) -> None:
+        """Send everything to one role, or unpin."""
+        ...
+
+    def drain_backend(self, role: Role, *, draining: bool) -> None:
+        """Keep new requests from a backend, or let them again."""
+        ...
+
+
+class Admin:
+    """Handlers of the operators' port."""
+
+    def __init__(self, app: Operable) -> None:
+        self._app = app
+
+    def application(self) -> web.Application:
+        """The aiohttp application to serve."""
+        application = web.Application(middlewares=[_refuse_other_sites, self._tell_failures])
+        get, post = application.router.add_get, application.router.add_post
+        get("/", self._index)
+        get("/metrics", self._metrics)
+        get("/status", self._status)
+        get("/decisions", self._decisions)
+        get("/config", self._config)
+        get("/health", self._health)
+        post("/reload", self._reload)
+        post("/pin", _asking(self._pin, PIN_FORM))
+        post("/drain", _asking(self._drain, DRAIN_FORM))
+        return application
+
+    @web.middleware
+    async def _tell_failures(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException:
+            raise
+        except Exception as error:
+            self._app.logger.error("admin_failed", path=request.path, exc_info=error)
+            return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
+
+    async def _index(self, _: web.Request) -> web.Response:
+        paths = ["/metrics", "/status", "/decisions", "/config", "POST /reload", "POST /pin", "POST /drain"]
+        return _json({"crossover": __version__, "paths": paths})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return _json({"status": "alive"})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._app.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return _json({**self._app.status(), **asdict(self._app.reading())})
+
+    async def _decisions(self, request: web.Request) -> web.Response:
+        try:
+            limit = int(request.query.get("limit", "100"))
+        except ValueError:
+            return _json({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
+        recent = self._app.decisions()[-min(max(limit, 1), MAX_DECISIONS) :]
+        return _json({"decisions": [_decision(at_s, record) for at_s, record in reversed(recent)]})
+
+    async def _config(self, _: web.Request) -> web.Response:
+        return web.Response(text=self._app.effective(), content_type="application/yaml")
+
+    async def _reload(self, _: web.Request) -> web.Response:
+        taken, lines = await self._app.reload()
+        return _json({"reloaded": taken, "changes" if taken else "problems": lines}, status=200 if taken else 422)
+
+    async def _pin(self, *, role: str | None) -> web.Response:
+        self._app.pin(None if role is None else Role(role))
+        return _json({"pinned": role})
+
+    async def _drain(self, *, role: str, draining: bool = True) -> web.Response:
+        if not isinstance(draining, bool):
+            raise ValueError("draining is true or false")
+        self._app.drain_backend(Role(role), draining=draining)
+        return _json({"role": role, "draining": draining})
+
+
+def _asking(act: Callable[..., Awaitable[web.Response]], form: str) -> Handler:
+    """A handler that calls `act` with the keys of a JSON object; whatever does not fit is answered with the `form`."""
+
+    async def handler(request: web.Request) -> web.Response:
+        try:
+            asked = orjson.loads(await request.read())
+            return await act(**asked)
+        except (ValueError, TypeError):
+            return _json({"error": form}, status=400)
+
+    return handler
+
+
+@web.middleware
+async def _refuse_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A page that an operator happens to visit must not steer the proxy through the operator's browser."""
+    origin = request.headers.get("Origin")
+    if request.method == "POST" and origin is not None and origin.partition("://")[2] != request.host:
+        return _json({"error": "requests made by other sites are refused; call this port itself"}, status=403)
+    return await handler(request)
+
+
+def _decision(at_s: float, record: DecisionRecord) -> dict[str, Any]:
+    decision = record.decision
+    return {
+        "at_s": round(at_s, 3),
+        "request_id": record.request_id,
+        "route": record.route,
+        "weight": record.weight,
+        "attempt": record.attempt,
+        "role": decision.role,
+        "reason": decision.reason,
+        "because": asdict(decision.because),
+    }
+
+
+def _json(value: Any, *, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

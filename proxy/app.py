@@ -1,0 +1,278 @@
+"""The running proxy: everything wired together, started, reloaded, drained and stopped.
+
+What a request meets is in door.py, what an operator sees in admin.py; this file only holds them.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from aiohttp import web
+from structlog.typing import FilteringBoundLogger
+
+from proxy import __version__, config, logs
+from proxy.admin import Admin
+from proxy.config import InvalidConfig, Settings
+from proxy.dispatch import Desk
+from proxy.door import Door, FrontServer, Readiness
+from proxy.inform import Informer
+from proxy.metrics import Metrics, Reading
+from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
+from proxy.plan import line_rules, plan, queue_rules, relay_rules
+from proxy.protocol.agreement import Disagreement, disagreements
+from proxy.reading import read
+from proxy.relay import Relay
+from proxy.state.backend import Backend
+from proxy.wire.admission import Admission
+from proxy.wire.pair import Pair
+
+# Connections that may wait to be accepted: a burst of a thousand clients must not be refused by the kernel.
+BACKLOG = 4096
+# A drain looks this often whether everything has ended.
+DRAIN_LOOK_S = 0.05
+# After requests were ended from here their error events still have to be written.
+END_WITHIN_S = 2.0
+# How long a start waits for the first look at the backends; a proxy starts without them when they are down.
+FIRST_LOOK_S = 3.0
+
+
+class Phase(StrEnum):
+    """Where the proxy is in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    SETTLING = "settling"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class App:
+    """One proxy. `source` reads the configuration again for a reload; it raises InvalidConfig."""
+
+    def __init__(self, settings: Settings, logger: FilteringBoundLogger, source: Callable[[], Settings]) -> None:
+        self.settings = settings
+        self.logger = logger
+        self.phase = Phase.STARTING
+        self.reload_failed = False
+        self.warnings: list[Disagreement] = []
+        self._source = source
+        self.desk = Desk(plan(settings), time.monotonic)
+        self.metrics = Metrics(self.reading)
+        self.desk.on_change = self._changed
+        self.desk.on_decision = self.metrics.decided
+        self.admission = Admission(self.desk, queue_rules(settings))
+        self.pair = Pair(self.desk, self._facts_came)
+        self.relay = Relay(self.desk, self.admission, self.pair, relay_rules(settings), self._ended)
+        self.informer = Informer(self.desk, self.pair, relay_rules(settings))
+        self.door = Door(
+            relay=self.relay,
+            informer=self.informer,
+            metrics=self.metrics,
+            logger=logger,
+            engines=_engines(settings),
+            readiness=self.readiness,
+        )
+        self._front = FrontServer(self.door, self.metrics, logger, keepalive_s=settings.listen.keepalive_s)
+        self._runners: list[web.BaseRunner] = []
+        self._site: web.TCPSite | None = None
+        self._turn = asyncio.Lock()  # starting and reloading, one at a time
+        self.port = 0
+        self.admin_port = 0
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Look at the backends, then listen. Raises OSError when a port is taken."""
+        async with self._turn:
+            await self._start()
+
+    async def _start(self) -> None:
+        lines = self.pair.connect(line_rules(self.settings))
+        try:
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await asyncio.gather(*(line.first_look() for line in lines))
+        except TimeoutError:
+            self.logger.warning("backends_slow", message="a backend did not answer the first look; starting without")
+        for line in lines:
+            line.start()
+        listen, admin = self.settings.listen, self.settings.admin
+        admin_runner = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
+        self.admin_port, _ = await self._listen(admin_runner, admin.host, admin.port)
+        front_runner = web.ServerRunner(self._front, shutdown_timeout=END_WITHIN_S)
+        self.port, self._site = await self._listen(front_runner, listen.host, listen.port)
+        self.phase = Phase.SERVING
+        self.logger.info(
+            "started", version=__version__, host=listen.host, port=self.port, admin=f"{admin.host}:{self.admin_port}"
+        )
+
+    async def drain(self, *, settle: bool) -> None:
+        """Stop without losing an answer: readiness fails, new requests are still served while load balancers turn
+        away (`settle`), then none are, running ones end, and those beyond `drain_s` are ended with an error."""
+        timeouts = self.settings.timeouts
+        self.phase = Phase.SETTLING
+        self.logger.info("drain_began", in_flight=self.desk.snapshot().in_flight)
+        if settle:
+            self._front.leaving = True
+            await asyncio.sleep(timeouts.settle_s)
+        self.phase = Phase.DRAINING
+        self.door.closed = True
+        if self._site is not None:
+            await self._site.stop()
+        self._front.pre_shutdown()
+        await self._until_idle(timeouts.drain_s)
+        self.end_now()
+        await self._until_idle(END_WITHIN_S)
+
+    def end_now(self) -> None:
+        """End every request that waits or runs."""
+        self.door.closed = True
+        self.admission.close()
+        self.relay.end_all()
+
+    async def stop(self) -> None:
+        """Close every socket and task. In flight is zero afterwards."""
+        self.end_now()
+        for runner in reversed(self._runners):
+            await runner.cleanup()
+        self.phase = Phase.STOPPED
+        await self.pair.stop()
+        self.logger.info("stopped", in_flight=self.desk.snapshot().in_flight)
+
+    def readiness(self) -> Readiness:
+        """Ready while it takes requests and a backend is eligible."""
+        if self.phase is not Phase.SERVING:
+            return Readiness(ready=False, reason=self.phase.value)
+        snapshot = self.desk.snapshot()
+        if not (snapshot.speculative.eligible or snapshot.baseline.eligible):
+            return Readiness(ready=False, reason="no backend is eligible")
+        return Readiness(ready=True)
+
+    # ------------------------------------------------------------ what the operator may do
+
+    async def reload(self) -> tuple[bool, list[str]]:
+        """Take the configuration over anew: whole, or not at all with the reasons."""
+        # One at a time: of two that overlap, the one that read the older file might end last.
+        async with self._turn:
+            return await self._reload()
+
+    async def _reload(self) -> tuple[bool, list[str]]:
+        try:
+            settings = await asyncio.to_thread(self._source)
+        except InvalidConfig as error:
+            return self._reject([str(problem) for problem in error.problems])
+        if self.phase is Phase.STOPPED:
+            return self._reject(["the proxy has stopped; start it again"])
+        stuck = config.needs_restart(self.settings, settings)
+        if stuck:
+            return self._reject([f"{key} cannot change while running; restart for it" for key in stuck])
+        changes = [f"{each.key}: {each.old} -> {each.new}" for each in config.differences(self.settings, settings)]
+        self._adopt(settings)
+        self.reload_failed = False
+        self.metrics.reloaded(accepted=True)
+        self.logger.info("config_reloaded", changes=changes)
+        return True, changes
+
+    def pin(self, role: Role | None) -> None:
+        """See Desk.pin."""
+        self.desk.pin(role)
+
+    def drain_backend(self, role: Role, *, draining: bool) -> None:
+        """See Desk.drain."""
+        self.desk.drain(role, draining=draining)
+
+    # ------------------------------------------------------------ what the operator sees
+
+    def reading(self) -> Reading:
+        """Everything a scrape shows."""
+        return read(
+            self.desk,
+            waiting=self.admission.waiting,
+            connections=len(self._front.connections) if self._runners else 0,
+            ready=self.readiness().ready,
+            reload_failed=self.reload_failed,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """State and facts beyond the reading."""
+        return {
+            "version": __version__,
+            "phase": self.phase,
+            "policy": self.desk.rules.effective_policy,
+            "pinned": self.desk.rules.operator_pin,
+            "warnings": [{"code": each.code, "message": each.message} for each in self.warnings],
+            "engines": {each.role.value: each.facts for each in self.desk.backends},
+            "urls": {each.role.value: each.url for each in self.desk.backends},
+        }
+
+    def decisions(self) -> list[tuple[float, DecisionRecord]]:
+        """Recent decisions with their unix seconds, oldest first."""
+        offset_s = time.time() - self.desk.clock()  # noqa: TID251 - people want to know when, not how long ago
+        return [(record.at_s + offset_s, record) for record in self.desk.ring]
+
+    def effective(self) -> str:
+        """The configuration in force."""
+        return config.effective(self.settings)
+
+    # ------------------------------------------------------------ inside
+
+    def _adopt(self, settings: Settings) -> None:
+        if settings.log != self.settings.log:
+            logs.configure(settings.log.format, settings.log.level)
+        self.settings = settings
+        self.desk.reload(plan(settings))
+        self.admission.rules = queue_rules(settings)
+        self.relay.rules = self.informer.rules = relay_rules(settings)
+        self.door.engines = _engines(settings)
+        for line in self.pair.connect(line_rules(settings)):
+            line.start()
+
+    def _reject(self, problems: list[str]) -> tuple[bool, list[str]]:
+        self.reload_failed = True
+        self.metrics.reloaded(accepted=False)
+        self.logger.error("config_rejected", problems=problems)
+        return False, problems
+
+    async def _listen(self, runner: web.BaseRunner, host: str, port: int) -> tuple[int, web.TCPSite]:
+        await runner.setup()
+        self._runners.append(runner)
+        site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+        await site.start()
+        return runner.addresses[0][1], site
+
+    async def _until_idle(self, limit_s: float) -> None:
+        until_s = self.desk.clock() + limit_s
+        while (self.relay.trips or self.admission.waiting) and self.desk.clock() < until_s:  # noqa: ASYNC110 - once
+            await asyncio.sleep(DRAIN_LOOK_S)
+
+    def _ended(self, facts: RequestFacts) -> None:
+        self.metrics.request_ended(facts)
+        logs.request_settled(self.logger, facts)
+
+    def _changed(self, change: Change) -> None:
+        self.metrics.changed(change)
+        logs.changed(self.logger, change)
+
+    def _facts_came(self, backend: Backend) -> None:
+        facts = backend.facts
+        if facts is None:
+            return
+        self.logger.info(
+            "engine_seen",
+            role=backend.role.value,
+            version=facts.version,
+            model=facts.model,
+            max_running_requests=facts.max_running_requests,
+            algorithm=facts.speculative_algorithm,
+        )
+        speculative, baseline = (self.desk.backend(role).facts for role in ROLES)
+        if speculative is None or baseline is None:
+            return
+        self.warnings = disagreements(speculative, baseline)
+        for each in self.warnings:
+            self.logger.warning("backends_disagree", code=each.code, message=each.message)
+
+
+def _engines(settings: Settings) -> "frozenset[Any]":
+    return frozenset(settings.backends.of(role).engine for role in ROLES)

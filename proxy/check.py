@@ -1,0 +1,83 @@
+"""`crossover check` and `crossover status`: what a start would do, and what a running proxy does. Nothing is served."""
+
+import argparse
+import asyncio
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from typing import TextIO
+
+from proxy import config
+from proxy.config import InvalidConfig, Settings
+from proxy.dispatch import Desk
+from proxy.model import ROLES
+from proxy.plan import line_rules, plan
+from proxy.protocol.agreement import disagreements
+from proxy.wire.pair import Pair
+
+OK, FAILED = 0, 1
+ASK_WITHIN_S = 10.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check a configuration: every problem at once, or the settings in force and what the backends say."""
+    try:
+        settings = config.load(options.config, os.environ)
+    except InvalidConfig as error:
+        _say(error.message, sys.stderr)
+        return FAILED
+    _say(config.effective(settings).rstrip())
+    if not options.offline:
+        for line in asyncio.run(_look(settings)):
+            _say(f"# {line}")
+    return OK
+
+
+async def _look(settings: Settings) -> Iterable[str]:
+    desk = Desk(plan(settings), asyncio.get_running_loop().time)
+    pair = Pair(desk, lambda _: None)
+    lines = pair.connect(line_rules(settings))
+    try:
+        async with asyncio.timeout(ASK_WITHIN_S):
+            await asyncio.gather(*(line.first_look() for line in lines))
+    except TimeoutError:
+        pass  # what did not answer is told below
+    finally:
+        await pair.stop()
+    return _found(desk)
+
+
+def _found(desk: Desk) -> list[str]:
+    found = []
+    for backend in desk.backends:
+        facts = backend.facts
+        if facts is None:
+            found.append(f"{backend.role}: no answer from {backend.url}; the proxy would start without it")
+        else:
+            found.append(
+                f"{backend.role}: {facts.model} on {backend.url}, version {facts.version}, "
+                f"at most {facts.max_running_requests} sequences at once, speculation {facts.speculative_algorithm}"
+            )
+    speculative, baseline = (desk.backend(role).facts for role in ROLES)
+    if speculative is not None and baseline is not None:
+        found += [f"warning: {each.message}" for each in disagreements(speculative, baseline)]
+    return found
+
+
+def status(url: str) -> int:
+    """Print the status JSON of a running proxy."""
+    try:
+        # No proxies from the environment: the admin port is on this machine or one the operator named.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{url.rstrip('/')}/status", timeout=ASK_WITHIN_S) as answer:
+            _say(answer.read().decode())
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        _say(f"no status from {url} ({error}); is the proxy running, and is this its admin port?", sys.stderr)
+        return FAILED
+    return OK
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    print(text, file=stream or sys.stdout)

@@ -1,0 +1,311 @@
+"""The desk: snapshot, decide and lease in one synchronous step, and every lease settled once.
+
+It owns the state that decisions read: rules, regime, circuits, health, retry budget, the ring of recent decisions.
+Deciding itself is pure and in routing/; sockets are in wire/. Nothing here awaits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from proxy.model import (
+    ROLES,
+    Change,
+    ChangeKind,
+    Decision,
+    DecisionRecord,
+    EngineFacts,
+    EngineLoad,
+    LoadSnapshot,
+    Outcome,
+    Regime,
+    Role,
+    Traits,
+)
+from proxy.protocol.agreement import ghosts
+from proxy.routing import blackhole, breaker, health, policy, retries
+from proxy.routing.breaker import BreakerRules, Event
+from proxy.routing.health import Evidence, HealthRules
+from proxy.routing.retries import RetryRules
+from proxy.routing.rules import Rules
+from proxy.state.backend import Backend
+from proxy.state.ledger import Lease, Ledger
+
+# Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
+RING_SIZE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BackendPlan:
+    """What the configuration says of one backend. A changed url is another backend, with a book of its own."""
+
+    role: Role
+    url: str
+    max_in_flight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All rules the desk works by, and its two backends; replaced as one by a reload."""
+
+    backends: tuple[BackendPlan, BackendPlan]
+    rules: Rules
+    breaker: BreakerRules
+    health: HealthRules
+    retries: RetryRules
+    linger_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt's decision and the lease it holds; `probe` says that it tests a half-open circuit."""
+
+    decision: Decision
+    backend: Backend
+    lease: Lease
+    probe: bool
+
+
+class Desk:
+    """Decides and counts. `clock` returns monotonic seconds; `on_room` is called when a place may have come free;
+    `on_change` gets every change of regime, circuit, health, pin and drain, `on_decision` every one with a role."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.ledger = Ledger(clock)
+        self.plan = plan
+        self.rules = plan.rules
+        self.regime = Regime(since_s=clock() - plan.rules.min_dwell_s, smoothed_at_s=clock())
+        self.budget = retries.full(plan.retries)
+        self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_change: Callable[[Change], None] = lambda _: None
+        self.on_decision: Callable[[Decision], None] = lambda _: None
+        self._backends = {each.role: self._new_backend(each) for each in plan.backends}
+
+    # ------------------------------------------------------------ looking
+
+    def backend(self, role: Role) -> Backend:
+        """The backend in use for `role`."""
+        return self._backends[role]
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """Both backends, speculative first."""
+        return tuple(self._backends[role] for role in ROLES)
+
+    def snapshot(self) -> LoadSnapshot:
+        """Both backends as they are now."""
+        now_s = self.clock()
+        self._age(now_s)
+        speculative, baseline = (self._backends[role].view(self.plan.breaker, now_s) for role in ROLES)
+        return LoadSnapshot(now_s, speculative, baseline)
+
+    def wanted(self, traits: Traits) -> Role | None:
+        """The one backend that a request waits for when there is no room; None where it takes either."""
+        role = policy.preference(self.rules, traits)
+        if role is None:
+            return None
+        snapshot = self.snapshot()
+        beside = snapshot.of(role.other).eligible and not snapshot.of(role).eligible
+        return role.other if beside else role
+
+    # ------------------------------------------------------------ deciding
+
+    def assign(
+        self,
+        traits: Traits,
+        request_id: str,
+        route: str,
+        *,
+        excluded: Role | None = None,
+        promised: frozenset[Role] = frozenset(),
+        attempt: int = 1,
+    ) -> Assignment | Decision:
+        """Decide where a request goes and lease its place, in one step.
+
+        `excluded` is the role that has just failed this request; the next room on a `promised` one is another's, so
+        it counts as full. Returns the bare Decision when there is no room.
+        """
+        snapshot = self.snapshot()
+        for role in promised:
+            snapshot = _filled(snapshot, role)
+        decision = policy.decide(self.rules, self.regime, snapshot, traits, excluded=excluded)
+        if decision.role is None:
+            self._enter(decision.regime)
+            return decision
+        assignment = self._lease(decision, traits.weight, snapshot.at_s)
+        self._enter(decision.regime)
+        self.ring.append(DecisionRecord(snapshot.at_s, request_id, route, traits.weight, attempt, decision))
+        self.on_decision(decision)
+        if attempt == 1:
+            self.budget = retries.deposit(self.plan.retries, self.budget)
+        return assignment
+
+    def may_retry(self) -> bool:
+        """Take one retry from the budget; False when it is spent."""
+        left = retries.take(self.plan.retries, self.budget)
+        if left is None:
+            return False
+        self.budget = left
+        return True
+
+    # ------------------------------------------------------------ ending
+
+    def settle(self, assignment: Assignment, outcome: Outcome, *, unheard: bool = False) -> None:
+        """End an attempt's lease. `unheard` says the engine may decode on for a while: the client left, or we gave
+        up, before the first token, where engines look for a lost client only every few seconds."""
+        self._end(assignment, outcome, self._linger_s(assignment, outcome, unheard=unheard))
+
+    def take_back(self, assignment: Assignment) -> None:
+        """End a lease whose request was never sent: its client left in the step in which the place was given."""
+        self.judge(assignment, Event.NEUTRAL)
+        self._end(assignment, Outcome.CLIENT_GONE_WAITING, 0.0)
+
+    def follow(self) -> None:
+        """Take the present count into the smoothed one: without requests nobody else does, and a scrape would show
+        the past."""
+        now_s = self.clock()
+        self._age(now_s)
+        self._follow(now_s)
+
+    def judge(self, assignment: Assignment, event: Event) -> None:
+        """Tell the breaker how an attempt went on its backend."""
+        backend = assignment.backend
+        now_s = self.clock()
+        if event is Event.FAILURE:
+            backend.failures = blackhole.add(backend.failures, now_s)
+        sent_at_s = assignment.lease.opened_at_s
+        self._move_circuit(backend, event, now_s, probe=assignment.probe, sent_at_s=sent_at_s)
+
+    def tokens_flowed(self, backend: Backend) -> None:
+        """Generation bytes came from a backend: the best sign of health there is."""
+        if backend.health.up is not True or backend.health.misses:
+            self.observe_health(backend, Evidence.TOKENS)
+
+    # ------------------------------------------------------------ evidence from the wires
+
+    def observe_health(self, backend: Backend, evidence: Evidence) -> None:
+        """Move a backend's health by one piece of evidence."""
+        before = backend.health.up
+        backend.health = health.advance(self.plan.health, backend.health, evidence, self.clock())
+        if before is not backend.health.up:
+            self._announce(backend, ChangeKind.HEALTH, _word(before), _word(backend.health.up))
+            self.on_room()
+
+    def observe_load(self, backend: Backend, load: EngineLoad) -> None:
+        """Keep what an engine says of its own load; a higher limit may make room."""
+        before = backend.max_in_flight
+        backend.load, backend.load_at_s = load, self.clock()
+        if backend.max_in_flight != before:
+            self.on_room()
+
+    def learn_facts(self, backend: Backend, facts: EngineFacts) -> None:
+        """Keep what an engine says of itself at start-up."""
+        backend.facts = facts
+        self.on_room()
+
+    # ------------------------------------------------------------ the operator's wishes
+
+    def pin(self, role: Role | None) -> None:
+        """Send everything to one role until unpinned (None); the other remains its failover."""
+        before, self.rules = self.rules.operator_pin, replace(self.rules, operator_pin=role)
+        if before is not role:
+            self.on_change(Change(ChangeKind.PIN, role, before or "none", role or "none"))
+            self.on_room()
+
+    def drain(self, role: Role, *, draining: bool) -> None:
+        """Give a backend nothing new while `draining`; what runs there goes on."""
+        backend = self._backends[role]
+        before, backend.draining = backend.draining, draining
+        if before is not draining:
+            self._announce(backend, ChangeKind.DRAIN, str(before).lower(), str(draining).lower())
+            self.on_room()
+
+    def reload(self, plan: Plan) -> None:
+        """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; an operator's
+        pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
+        self.plan = plan
+        self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
+        changed = [each for each in plan.backends if self._backends[each.role].url != each.url]
+        for each in changed:
+            self.ledger.retire(self._backends[each.role].book)
+        # After all have gone: two backends may have changed places.
+        for each in changed:
+            self._backends[each.role] = self._new_backend(each)
+        for each in plan.backends:
+            self._backends[each.role].limit = each.max_in_flight
+        self.on_room()
+
+    # ------------------------------------------------------------ inside
+
+    def _new_backend(self, plan: BackendPlan) -> Backend:
+        return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight)
+
+    def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:
+        if decision.role is None:
+            raise ValueError("a decision without a role cannot be leased")
+        backend = self._backends[decision.role]
+        probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
+        lease = self.ledger.open(backend.book, weight)
+        self._move_circuit(backend, Event.ADMITTED, now_s)
+        return Assignment(decision, backend, lease, probe)
+
+    def _move_circuit(
+        self, backend: Backend, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = float("inf")
+    ) -> None:
+        before = backend.circuit.state
+        backend.circuit = breaker.advance(
+            self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s
+        )
+        if backend.circuit.state is not before:
+            self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
+            self.on_room()
+
+    def _announce(self, backend: Backend, kind: ChangeKind, before: str, after: str) -> None:
+        """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
+        if self._backends[backend.role] is backend:
+            self.on_change(Change(kind, backend.role, before, after))
+
+    def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
+        assignment.lease.settle(outcome, linger_s)
+        self.follow()
+        self.on_room()
+
+    def _age(self, now_s: float) -> None:
+        """Drop what has lingered long enough, each at its own instant, so that the smoothed count falls from then on
+        and not from the next request on."""
+        books = [backend.book for backend in self._backends.values()]
+        while (due_s := min(book.next_expiry_s for book in books)) <= now_s:
+            for book in books:
+                book.expire(due_s)
+            self._follow(due_s)
+
+    def _follow(self, now_s: float) -> None:
+        in_flight = sum(backend.book.in_flight for backend in self._backends.values())
+        self._enter(policy.follow(self.rules, self.regime, in_flight, now_s))
+
+    def _enter(self, regime: Regime) -> None:
+        before, self.regime = self.regime.role, regime
+        if before is not regime.role:
+            self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))
+
+    def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
+        if outcome is Outcome.FINISHED or (outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard):
+            return 0.0  # the engine has ended it, or never began
+        facts = assignment.backend.facts
+        if facts is not None and ghosts(facts.version):
+            lease = assignment.lease
+            age_s = self.clock() - lease.opened_at_s
+            return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
+        return self.plan.linger_s if unheard else 0.0
+
+
+def _filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
+    load = snapshot.of(role)
+    full = replace(load, max_in_flight=load.in_flight)
+    return replace(snapshot, speculative=full) if role is Role.SPECULATIVE else replace(snapshot, baseline=full)
+
+
+def _word(up: bool | None) -> str:
+    return "unknown" if up is None else "up" if up else "down"

@@ -1,0 +1,123 @@
+"""Questions that occupy no engine: model list, facts, tokenising. Answered by whichever backend lives, never counted.
+
+An answer of 5xx is as good as none while the other backend, or for the model list our memory, may have a better one.
+Requests that generate are in relay.py.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from proxy.dispatch import Desk
+from proxy.errors import BackendUnreachable, FirstByteTimeout, RouteRefused, UpstreamError
+from proxy.model import Dialect, Role
+from proxy.protocol import headers
+from proxy.protocol.engines import shows_keys
+from proxy.protocol.routes import Route
+from proxy.relay import RelayRules, asked_role
+from proxy.state.backend import Backend
+from proxy.wire.attempt import Opened, open_answer
+from proxy.wire.body import read_body
+from proxy.wire.downstream import kept_response
+from proxy.wire.kept import Kept
+from proxy.wire.pair import Pair
+from proxy.wire.upstream import Call
+
+# These answer from memory; one that takes longer is a hung engine, and the other may do better.
+ANSWER_WITHIN_S = 30.0
+# The model list is kept to be answered when no engine lives; other answers are not.
+REMEMBERED = "/v1/models"
+# SGLang lists its launch arguments there, keys included.
+ARGUMENT_LISTS = ("/server_info", "/get_server_info")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a backend answered."""
+
+    answer: Kept
+    role: Role
+
+
+class Informer:
+    """Answers questions. A client may name the backend by x-crossover-backend; none is needed to ask."""
+
+    def __init__(self, desk: Desk, pair: Pair, rules: RelayRules) -> None:
+        self.rules = rules
+        self.answer_within_s = ANSWER_WITHIN_S
+        self._desk = desk
+        self._pair = pair
+        self._models: _Told | None = None
+
+    async def answer(self, request: web.BaseRequest, route: Route, request_id: str) -> web.StreamResponse:
+        """Ask one backend, then the other. Raises UpstreamError when neither answers."""
+        body = await read_body(request, max_bytes=self.rules.max_body_bytes, pause_s=self.rules.body_timeout_s)
+        trouble: UpstreamError = BackendUnreachable("no backend answers")
+        failed: _Told | None = None
+        for backend in self._order(request):
+            try:
+                told = _Told(await self._ask(request, backend, body, request_id), backend.role)
+            except UpstreamError as error:
+                trouble = error
+                continue
+            if told.answer.status < 500:
+                _guard(route, told.answer)
+                self._remember(request, route, told)
+                return _respond(request, told, request_id)
+            failed = failed or told
+        if route.template == REMEMBERED and self._models is not None:
+            response = _respond(request, self._models, request_id)
+            response.headers["x-crossover-cached"] = "1"
+            return response
+        if failed is not None:
+            return _respond(request, failed, request_id)
+        raise trouble
+
+    def _remember(self, request: web.BaseRequest, route: Route, told: _Told) -> None:
+        if route.template == REMEMBERED and told.answer.status == 200 and request.method == "GET":
+            self._models = told
+
+    def _order(self, request: web.BaseRequest) -> list[Backend]:
+        """Who is asked: the one the client names, else the baseline first; ones that look down last."""
+        wanted = asked_role(request.headers.get("x-crossover-backend")) or Role.BASELINE
+        backends = [self._desk.backend(wanted), self._desk.backend(wanted.other)]
+        now_s = self._desk.clock()
+        return sorted(backends, key=lambda backend: not backend.eligible(self._desk.plan.breaker, now_s))
+
+    async def _ask(self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str) -> Kept:
+        line = self._pair.line(backend)
+        sent = headers.upstream_headers(
+            list(request.headers.items()),
+            host=line.host,
+            api_key=line.rules.api_key,
+            request_id=request_id,
+            peer=request.remote or "",
+        )
+        call = Call(request.method, request.raw_path, sent, body)
+        with line:
+            opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, first_byte_s=self.answer_within_s)
+            return await _whole(opened, self.answer_within_s)
+
+
+def _guard(route: Route, answer: Kept) -> None:
+    if route.template in ARGUMENT_LISTS and shows_keys(answer.body):
+        raise RouteRefused("the engine's launch arguments hold keys; ask the engine itself, not through the proxy")
+
+
+async def _whole(opened: Opened, within_s: float) -> Kept:
+    pieces: list[bytes] = []
+    try:
+        async with asyncio.timeout(within_s):
+            while data := await opened.answer.read():
+                pieces.append(data)
+    except TimeoutError as error:
+        raise FirstByteTimeout(f"the backend did not finish its answer within {within_s:g} s") from error
+    finally:
+        opened.answer.close()
+    return Kept(opened.status, opened.answer.headers, b"".join(pieces))
+
+
+def _respond(request: web.BaseRequest, told: _Told, request_id: str) -> web.StreamResponse:
+    stamps = [("x-request-id", request_id), ("x-crossover-backend", told.role.value)]
+    return kept_response(told.answer, stamps, bodiless=request.method == "HEAD")

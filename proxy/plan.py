@@ -1,0 +1,59 @@
+"""Settings to the frozen rules that each room works by: the one place that knows both sides."""
+
+from proxy.config import Settings
+from proxy.dispatch import BackendPlan, Plan
+from proxy.model import ROLES, Role
+from proxy.relay import RelayRules
+from proxy.wire.admission import QueueRules
+from proxy.wire.pair import LineRules
+
+
+def plan(settings: Settings) -> Plan:
+    """What the desk works by."""
+    speculative, baseline = (_backend(settings, role) for role in ROLES)
+    return Plan(
+        backends=(speculative, baseline),
+        rules=settings.rules(),
+        breaker=settings.breaker_rules(),
+        health=settings.health_rules(),
+        retries=settings.retry_rules(),
+        linger_s=settings.timeouts.linger_s,
+    )
+
+
+def line_rules(settings: Settings) -> dict[Role, LineRules]:
+    """How each backend is reached and watched."""
+    return {role: _line(settings, role) for role in ROLES}
+
+
+def relay_rules(settings: Settings) -> RelayRules:
+    """Limits of one request's way."""
+    return RelayRules(
+        max_body_bytes=settings.listen.max_body_bytes,
+        body_timeout_s=settings.listen.body_timeout_s,
+        first_byte_s=settings.timeouts.first_byte_s,
+        stall_s=settings.timeouts.stall_s,
+    )
+
+
+def queue_rules(settings: Settings) -> QueueRules:
+    """Limits of waiting."""
+    return QueueRules(settings.queue.max_waiting, settings.queue.max_wait_s)
+
+
+def _backend(settings: Settings, role: Role) -> BackendPlan:
+    backend = settings.backends.of(role)
+    limit = None if backend.max_in_flight == "auto" else backend.max_in_flight
+    return BackendPlan(role, backend.url, limit)
+
+
+def _line(settings: Settings, role: Role) -> LineRules:
+    backend = settings.backends.of(role)
+    return LineRules(
+        url=backend.url,
+        engine=backend.engine,
+        api_key=backend.api_key.get_secret_value() if backend.api_key is not None else None,
+        connect_s=settings.timeouts.connect_s,
+        interval_s=settings.health.interval_s,
+        timeout_s=settings.health.timeout_s,
+    )

@@ -1,0 +1,47 @@
+"""One look at the desk for a scrape or a status page: counts, circuits, health and what the engines say."""
+
+from proxy.dispatch import Desk
+from proxy.metrics import BackendReading, Reading
+from proxy.state.backend import Backend
+
+
+def read(desk: Desk, *, waiting: int, connections: int, ready: bool, reload_failed: bool) -> Reading:
+    """Everything that is read at a scrape, at the same instant."""
+    desk.follow()
+    now_s = desk.clock()
+    regime = desk.regime
+    return Reading(
+        backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
+        regime=regime.role,
+        regime_age_s=now_s - regime.since_s,
+        smoothed=regime.smoothed,
+        enter_at=desk.rules.enter_at,
+        leave_at=desk.rules.leave_at,
+        waiting=waiting,
+        connections=connections,
+        ready=ready,
+        reload_failed=reload_failed,
+    )
+
+
+def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
+    counts = backend.book.counts(now_s)
+    load, circuit = backend.load, backend.circuit
+    return BackendReading(
+        role=backend.role,
+        in_flight=counts.in_flight,
+        lingering=counts.lingering,
+        requests=counts.requests,
+        oldest_s=counts.oldest_s,
+        max_in_flight=backend.max_in_flight,
+        up=backend.health.up,
+        eligible=backend.eligible(desk.plan.breaker, now_s),
+        draining=backend.draining,
+        circuit=circuit.state,
+        circuit_age_s=None if circuit.since_s == float("-inf") else now_s - circuit.since_s,
+        engine_running=load.running if load is not None else None,
+        engine_waiting=load.waiting if load is not None else None,
+        engine_age_s=None if backend.load_at_s is None else now_s - backend.load_at_s,
+        drift=backend.drift(),
+        accept_length=load.accept_length if load is not None else None,
+    )

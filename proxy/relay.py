@@ -1,0 +1,383 @@
+"""The life of one request: read, admit, assign, send, peek, commit, stream, settle.
+
+Before commit a failed attempt is made once more on the other backend; after it never. Deciding is in dispatch.py and
+routing/, the meaning of bytes in protocol/, sockets in wire/, how an answer is passed on in passage.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from proxy.dispatch import Assignment, Desk
+from proxy.errors import (
+    BackendBroken,
+    BackendBusy,
+    CrossoverError,
+    FirstByteTimeout,
+    ShuttingDown,
+    Side,
+    UpstreamError,
+)
+from proxy.model import Decision, Outcome, RequestFacts, Role, Traits, Usage
+from proxy.protocol import headers, openai
+from proxy.protocol.routes import Route
+from proxy.routing import blame
+from proxy.routing.blame import Fault, Suspicion
+from proxy.routing.breaker import Event
+from proxy.wire.admission import Admission
+from proxy.wire.attempt import Opened, Verdict, open_answer
+from proxy.wire.body import read_body
+from proxy.wire.downstream import error_response, kept_response, stamps_of
+from proxy.wire.kept import Kept, keep
+from proxy.wire.pair import Line, Pair
+from proxy.wire.passage import Passage
+from proxy.wire.upstream import Call
+
+# What logs and metrics say where the client left before there was a status (nginx's number; never sent).
+CLIENT_CLOSED_REQUEST = 499
+
+
+@dataclass(frozen=True, slots=True)
+class RelayRules:
+    """Limits of one request's way; durations in seconds."""
+
+    max_body_bytes: int = 67108864
+    body_timeout_s: float = 60.0
+    first_byte_s: float = 600.0
+    stall_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why an attempt is not passed on yet: it failed before commit, and the other backend may do better.
+
+    `event` is what it says of its backend; `certain` that the backend failed by itself, whatever the request was;
+    `free` that a second attempt costs no second generation; `answer` is the backend's own, where there is one.
+    """
+
+    error: UpstreamError
+    event: Event
+    certain: bool = False
+    free: bool = False
+    answer: Opened | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the request itself may be to blame."""
+        return self.event is Event.FAILURE and not self.certain
+
+
+class Relay:
+    """Carries requests. `on_end` gets the facts of every request that was decided on, when it has ended."""
+
+    def __init__(
+        self, desk: Desk, admission: Admission, pair: Pair, rules: RelayRules, on_end: Callable[[RequestFacts], None]
+    ) -> None:
+        self.desk = desk
+        self.admission = admission
+        self.pair = pair
+        self.rules = rules
+        self.on_end = on_end
+        self.trips: set[Trip] = set()
+        self.suspicion = Suspicion()
+
+    async def carry(self, request: web.BaseRequest, route: Route, request_id: str) -> web.StreamResponse:
+        """Carry one request that occupies an engine to its end. Always returns a response, or is cancelled with its
+        client."""
+        trip = Trip(self, request, route, request_id)
+        self.trips.add(trip)
+        try:
+            return await trip.run()
+        finally:
+            self.trips.discard(trip)
+            self.on_end(trip.facts())
+
+    def end_all(self) -> None:
+        """End every request that still runs, with an error event where its answer has begun."""
+        for trip in tuple(self.trips):
+            trip.end()
+
+
+class Trip:
+    """One request on its way."""
+
+    def __init__(self, relay: Relay, request: web.BaseRequest, route: Route, request_id: str) -> None:
+        self._relay = relay
+        self._desk = relay.desk
+        self._request = request
+        self._route = route
+        self._id = request_id
+        self._task = asyncio.current_task()
+        self._ending = False
+        self._body = b""
+        self._traits = Traits()
+        self._decision: Decision | None = None
+        self._assignment: Assignment | None = None
+        self._passage: Passage | None = None
+        self._first: tuple[Assignment, Trouble] | None = None  # until its backend is judged
+        self._moved = False
+        self._kept: Kept | None = None
+        self._judged = False
+        self._unheard = False
+        self._attempts = 0
+        self._outcome = Outcome.FAILED_BEFORE_COMMIT
+        self._failure: str | None = None
+        self._status = 0
+        self._arrived_s = self._desk.clock()
+        self._read_s = self._admitted_s = self._sent_s = self._arrived_s
+
+    async def run(self) -> web.StreamResponse:
+        """From the first byte to the last."""
+        try:
+            return await self._go()
+        except CrossoverError as error:
+            return self._refuse(error)
+        except ConnectionError:
+            self._gone()
+            raise
+        except asyncio.CancelledError:
+            if not self._ending or self._task is None:
+                self._gone()
+                raise
+            self._task.uncancel()
+            self._outcome = Outcome.SHUT_DOWN
+            return self._refuse(ShuttingDown("the proxy shut down before the request was answered; try again"))
+        finally:
+            self._settle()
+
+    def end(self) -> None:
+        """End the request because the proxy shuts down."""
+        self._ending = True
+        if self._passage is not None and self._passage.committed:
+            self._passage.end(ShuttingDown("the proxy shut down before the answer was complete"))
+        elif self._task is not None:
+            self._task.cancel()
+
+    def facts(self) -> RequestFacts:
+        """What is known of the request; complete once `run` has returned."""
+        passage = self._passage
+        return RequestFacts(
+            request_id=self._id,
+            route=self._route.template,
+            method=self._request.method,
+            outcome=self._outcome,
+            status=self._status,
+            decision=self._decision,
+            traits=self._traits,
+            attempts=self._attempts,
+            failure=self._failure,
+            duration_s=self._desk.clock() - self._arrived_s,
+            queue_s=self._admitted_s - self._read_s,
+            overhead_s=self._sent_s - self._admitted_s,
+            ttft_s=passage.ttft_s(self._arrived_s) if passage else None,
+            tpot_s=passage.tpot_s() if passage else None,
+            usage=passage.usage if passage else Usage(),
+            client=self._request.remote,
+        )
+
+    # ------------------------------------------------------------ read, admit, assign
+
+    async def _go(self) -> web.StreamResponse:
+        rules, request = self._relay.rules, self._request
+        self._body = await read_body(request, max_bytes=rules.max_body_bytes, pause_s=rules.body_timeout_s)
+        self._traits = openai.read_traits(
+            self._route,
+            self._body,
+            request.headers.get("Content-Type", ""),
+            request.headers.get("Content-Encoding"),
+            asked_role(request.headers.get("x-crossover-backend")),
+        )
+        self._read_s = self._desk.clock()
+        try:
+            assignment = await self._relay.admission.admit(self._traits, self._id, self._route.template)
+        finally:
+            # Also for those who waited in vain or left: their wait is the one to know of.
+            self._admitted_s = self._sent_s = self._desk.clock()
+        return await self._try(assignment)
+
+    async def _try(self, assignment: Assignment) -> web.StreamResponse:
+        self._take(assignment)
+        while True:
+            with self._relay.pair.line(assignment.backend) as line:
+                result = await self._attempt(line)
+                if isinstance(result, Opened):
+                    return await self._pass_on(result)
+                other = self._other(result)
+                if other is None:
+                    return await self._give_up(result)
+                await self._move(assignment, result, other)
+            assignment = other
+
+    def _take(self, assignment: Assignment) -> None:
+        self._assignment, self._decision, self._judged = assignment, assignment.decision, False
+
+    # ------------------------------------------------------------ send, peek
+
+    async def _attempt(self, line: Line) -> Opened | Trouble:
+        call = self._call(line)
+        self._attempts += 1
+        if self._attempts == 1:
+            self._sent_s = self._desk.clock()
+        limit_s = self._relay.rules.first_byte_s
+        self._unheard = True
+        try:
+            opened, replayed = await open_answer(line.upstream, call, self._route.dialect, first_byte_s=limit_s)
+        except UpstreamError as error:
+            self._unheard = isinstance(error, FirstByteTimeout)
+            return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)
+        self._unheard = False
+        self._attempts += replayed
+        if opened.verdict is Verdict.BUSY:
+            return Trouble(BackendBusy("the backend's queue is full"), Event.NEUTRAL, free=True, answer=opened)
+        if opened.verdict is Verdict.FAILED:
+            return Trouble(BackendBroken("the backend failed the request"), Event.FAILURE, answer=opened)
+        return opened
+
+    def _call(self, line: Line) -> Call:
+        request = self._request
+        sent = headers.upstream_headers(
+            list(request.headers.items()),
+            host=line.host,
+            api_key=line.rules.api_key,
+            request_id=self._id,
+            peer=request.remote or "",
+        )
+        return Call(request.method, request.raw_path, sent, self._body)
+
+    # ------------------------------------------------------------ failover
+
+    def _other(self, trouble: Trouble) -> Assignment | None:
+        """The other backend's place, where a second attempt is allowed and there is room."""
+        if self._moved or self._assignment is None:
+            return None
+        if not trouble.free and not self._desk.may_retry():
+            return None
+        role = self._assignment.backend.role
+        place = self._desk.assign(self._traits, self._id, self._route.template, excluded=role, attempt=2)
+        return place if isinstance(place, Assignment) else None
+
+    async def _move(self, first: Assignment, trouble: Trouble, other: Assignment) -> None:
+        """Give the first attempt up, its connection closed, before the second begins."""
+        self._moved, self._first = True, (first, trouble)
+        self._relay.suspicion = blame.begin(self._relay.suspicion)
+        self._desk.settle(first, Outcome.FAILED_BEFORE_COMMIT, unheard=self._unheard)
+        self._take(other)
+        if trouble.answer is not None:
+            self._kept = await keep(trouble.answer)
+
+    async def _give_up(self, trouble: Trouble) -> web.StreamResponse:
+        """No further attempt: the client gets a backend's own answer where there is one, else an error of ours.
+
+        A request that failed on both sides is taken to be the cause itself: neither backend is blamed, unless it
+        could not even be reached.
+        """
+        both = self._first is not None and self._first[1].doubtful and trouble.doubtful
+        fault = Fault.REQUEST if both else Fault.UNKNOWN
+        self._judge_first(fault)
+        self._judge(self._blame(trouble, fault))
+        self._failure = trouble.error.code
+        if trouble.answer is not None:
+            if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:
+                return await self._pass_on(trouble.answer)
+            # Busy, said inside a 200: as a true 503 the clients' own retries understand it.
+            trouble.answer.answer.close()
+        elif self._kept is not None:
+            self._status = self._kept.status
+            return kept_response(self._kept, self._stamps())
+        raise trouble.error
+
+    # ------------------------------------------------------------ commit, stream
+
+    async def _pass_on(self, opened: Opened) -> web.StreamResponse:
+        passage = Passage(
+            opened,
+            self._route.dialect,
+            sequences=self._traits.weight,
+            stall_s=self._relay.rules.stall_s,
+            clock=self._desk.clock,
+        )
+        self._passage = passage
+        self._status = opened.status
+        self._body = b""  # nothing is sent twice from here on, and streams last long
+        if opened.verdict is Verdict.GOOD:
+            self._judge_first(Fault.BACKEND)
+            self._greet(opened)
+        elif opened.verdict is Verdict.CLIENT_FAULT:
+            # The second backend calls the request itself wrong: then the first may have stumbled over just that.
+            self._judge_first(Fault.REQUEST)
+        response = await passage.run(self._request, self._stamps())
+        self._conclude(passage)
+        return response
+
+    def _greet(self, opened: Opened) -> None:
+        """A good first event closes a half-open circuit at once; it must not wait for a long stream's end."""
+        if self._assignment is None:
+            return
+        self._desk.tokens_flowed(self._assignment.backend)
+        if self._assignment.probe:
+            self._judge(Event.SUCCESS)
+
+    def _conclude(self, passage: Passage) -> None:
+        """The outcome of a request whose answer was passed on to some end."""
+        if passage.error is not None:
+            self._failure = passage.error.code
+            self._outcome = Outcome.SHUT_DOWN if self._ending else Outcome.FAILED_AFTER_COMMIT
+            self._judge(Event.NEUTRAL if self._ending else Event.FAILURE)
+        elif passage.complained:
+            self._failure = self._failure or "error_event"
+            self._outcome = Outcome.FAILED_AFTER_COMMIT
+            self._judge(Event.NEUTRAL)
+        elif passage.opened.verdict in (Verdict.GOOD, Verdict.CLIENT_FAULT):
+            self._outcome = Outcome.FINISHED
+            self._judge(Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL)
+
+    # ------------------------------------------------------------ settle
+
+    def _refuse(self, error: CrossoverError) -> web.StreamResponse:
+        self._failure = error.code
+        self._status = error.status
+        closing = error.side is Side.CLIENT or isinstance(error, ShuttingDown)
+        return error_response(error, self._route.dialect, self._stamps(), close=closing)
+
+    def _gone(self) -> None:
+        """The client left."""
+        committed = self._passage is not None and self._passage.committed
+        self._outcome = Outcome.CLIENT_GONE_IN_STREAM if committed else Outcome.CLIENT_GONE_WAITING
+        self._status = self._status if committed else CLIENT_CLOSED_REQUEST
+
+    def _settle(self) -> None:
+        self._judge_first(Fault.UNKNOWN)
+        assignment, self._assignment = self._assignment, None
+        if assignment is None:
+            return
+        if not self._judged:
+            self._desk.judge(assignment, Event.NEUTRAL)
+        self._desk.settle(assignment, self._outcome, unheard=self._unheard)
+
+    def _judge_first(self, fault: Fault) -> None:
+        """Judge the first of two attempts, once, by what the second one showed."""
+        if self._first is None:
+            return
+        (assignment, trouble), self._first = self._first, None
+        self._relay.suspicion = blame.end(self._relay.suspicion, fault if trouble.doubtful else Fault.UNKNOWN)
+        self._desk.judge(assignment, self._blame(trouble, fault))
+
+    def _blame(self, trouble: Trouble, fault: Fault) -> Event:
+        """What a failure tells the breaker."""
+        spared = fault is Fault.REQUEST or (fault is Fault.UNKNOWN and self._relay.suspicion.spares)
+        return Event.NEUTRAL if trouble.doubtful and spared else trouble.event
+
+    def _judge(self, event: Event) -> None:
+        if self._assignment is not None and not self._judged:
+            self._judged = True
+            self._desk.judge(self._assignment, event)
+
+    def _stamps(self) -> list[tuple[str, str]]:
+        return stamps_of(self._id, self._decision)
+
+
+def asked_role(header: str | None) -> Role | None:
+    """The role a client asks for by x-crossover-backend; anything else asks for nothing."""
+    return Role(header) if header in (Role.SPECULATIVE.value, Role.BASELINE.value) else None

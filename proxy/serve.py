@@ -1,0 +1,144 @@
+"""`crossover serve`: settings from file or demo, the proxy running, signals and file changes until it ends."""
+
+import argparse
+import asyncio
+import os
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import uvloop
+
+from proxy import config, logs, tasks
+from proxy.app import App
+from proxy.config import InvalidConfig, Settings
+from proxy.errors import ConfigError
+from proxy.wire.reload import Mark, mark, watch
+
+OK, FAILED = 0, 1
+OVERRIDES = {
+    "host": "listen.host",
+    "port": "listen.port",
+    "admin_port": "admin.port",
+    "log_format": "log.format",
+    "log_level": "log.level",
+}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop; the exit code."""
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(_run(options))
+        except KeyboardInterrupt:
+            return OK  # before the proxy took signals: nothing was served yet
+
+
+async def _run(options: argparse.Namespace) -> int:
+    if options.config is None:
+        return await _demo(options)
+    path: Path = options.config
+    seen = mark(path)
+    try:
+        settings = read(path, options)
+    except InvalidConfig as error:
+        print(error.message, file=sys.stderr)  # noqa: T201 - before there is a logger
+        return FAILED
+    return await serve(settings, lambda: read(path, options), (path, seen))
+
+
+async def _demo(options: argparse.Namespace) -> int:
+    from proxy.lab.demo import Demo  # noqa: PLC0415 - the laboratory is loaded for the demo alone
+
+    demo = Demo(options.curve, options.policy, options.time_scale)
+    try:
+        await demo.start()
+        settings = _overridden(demo.settings(), options)
+        return await serve(settings, lambda: settings, None, greet=lambda app: demo.greet(app.port, app.admin_port))
+    except (ConfigError, ValueError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - before there is a logger
+        return FAILED
+    finally:
+        await demo.stop()
+
+
+def read(path: Path, options: argparse.Namespace) -> Settings:
+    """The settings of a file with the command line's overrides. Raises InvalidConfig."""
+    return _overridden(config.load(path, os.environ), options)
+
+
+def _overridden(settings: Settings, options: argparse.Namespace) -> Settings:
+    asked = {key: getattr(options, name) for name, key in OVERRIDES.items() if getattr(options, name, None) is not None}
+    return config.override(settings, asked) if asked else settings
+
+
+async def serve(
+    settings: Settings,
+    source: Callable[[], Settings],
+    file: tuple[Path, Mark] | None,
+    *,
+    greet: Callable[[App], None] | None = None,
+) -> int:
+    """Run one proxy to its end; the exit code. `file` is watched for changes since its mark was taken."""
+    logger = logs.configure(settings.log.format, settings.log.level)
+    asyncio.get_running_loop().set_exception_handler(logs.loop_failed(logger))
+    app = App(settings, logger, source)
+    signals = _Signals(app.reload)
+    try:
+        await app.start()
+    except OSError as error:
+        logger.error("start_failed", message=f"{error.strerror or error}; is another proxy on this port?")
+        await app.stop()
+        return FAILED
+    if greet is not None:
+        greet(app)
+    watcher = tasks.spawn(watch(*file, app.reload), name="config watch") if file is not None else None
+    try:
+        await _until_signalled(app, signals)
+    finally:
+        await tasks.end(watcher)
+        await app.stop()
+    return OK
+
+
+class _Signals:
+    """What the operator asks by signals: SIGTERM or SIGINT once to drain, again to end at once; SIGHUP to reload."""
+
+    def __init__(self, reload: Callable[[], Awaitable[object]]) -> None:
+        loop = asyncio.get_running_loop()
+        self.stop: asyncio.Future[signal.Signals] = loop.create_future()
+        self.hurry = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked, number)
+        loop.add_signal_handler(signal.SIGHUP, _spawn_reload, reload)
+
+    def _asked(self, number: signal.Signals) -> None:
+        if self.stop.done():
+            self.hurry.set()
+        else:
+            self.stop.set_result(number)
+
+
+async def _until_signalled(app: App, signals: _Signals) -> None:
+    # A person at a terminal waits for no load balancer.
+    drain = tasks.spawn(app.drain(settle=await signals.stop is signal.SIGTERM), name="drain")
+    hurried = tasks.spawn(signals.hurry.wait(), name="second signal")
+    await asyncio.wait({drain, hurried}, return_when=asyncio.FIRST_COMPLETED)
+    await tasks.end(drain, hurried)
+
+
+def _spawn_reload(reload: Callable[[], Awaitable[object]]) -> None:
+    async def once() -> None:
+        await reload()
+
+    tasks.spawn(once(), name="reload by signal")
+
+
+def _raise_file_limit() -> None:
+    """Two descriptors a stream: the usual soft limit of 1,024 ends at five hundred streams."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

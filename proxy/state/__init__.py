@@ -1,0 +1,1 @@
+"""The books: the only counts of what is in flight."""

@@ -1,0 +1,67 @@
+"""What the proxy knows of one backend: its book, circuit, health and what its engine says of itself.
+
+The rules that move circuit and health are pure and live in routing/; who may be chosen is decided there too.
+"""
+
+from dataclasses import dataclass, field
+
+from proxy.model import BackendLoad, CircuitState, EngineFacts, EngineLoad, Role
+from proxy.routing import blackhole, breaker
+from proxy.routing.blackhole import FailureWeight
+from proxy.routing.breaker import BreakerRules, Circuit
+from proxy.routing.health import Health
+from proxy.state.ledger import Book
+
+
+@dataclass(slots=True)
+class Backend:
+    """One configured backend. Owned by the desk, which alone changes it.
+
+    `limit` is the operator's max_in_flight (None: take the engine's own); `draining` is the operator's wish;
+    `load_at_s` is the monotonic instant of the last engine poll.
+    """
+
+    role: Role
+    url: str
+    book: Book
+    limit: int | None = None
+    draining: bool = False
+    circuit: Circuit = field(default_factory=Circuit)
+    health: Health = field(default_factory=Health)
+    failures: FailureWeight = field(default_factory=FailureWeight)
+    facts: EngineFacts | None = None
+    load: EngineLoad | None = None
+    load_at_s: float | None = None
+
+    @property
+    def max_in_flight(self) -> int | None:
+        """The limit in force: the operator's, else what the engine runs at once, else None."""
+        if self.limit is not None:
+            return self.limit
+        if self.load is not None and self.load.max_running_requests:
+            return self.load.max_running_requests
+        return self.facts.max_running_requests if self.facts is not None else None
+
+    def eligible(self, rules: BreakerRules, now_s: float) -> bool:
+        """Healthy, circuit passing and not draining, all at once."""
+        if self.draining or self.health.up is False:
+            return False
+        return self.circuit.state is CircuitState.CLOSED or breaker.admits(rules, self.circuit, now_s)
+
+    def view(self, rules: BreakerRules, now_s: float) -> BackendLoad:
+        """This backend as a decision at `now_s` sees it."""
+        self.book.expire(now_s)
+        return BackendLoad(
+            role=self.role,
+            in_flight=self.book.in_flight,
+            max_in_flight=self.max_in_flight,
+            recent_failures=blackhole.weigh(self.failures, now_s),
+            eligible=self.eligible(rules, now_s),
+        )
+
+    def drift(self) -> int | None:
+        """The engine's running and waiting sequences less our own count; None before the first poll.
+
+        Above zero: traffic that goes round the proxy, or sequences whose client has left. Below: a stale poll.
+        """
+        return None if self.load is None else self.load.running + self.load.waiting - self.book.in_flight

@@ -1,0 +1,1 @@
+"""Sockets, probes, polls, file watch and the bounded queue: everything that waits on something outside."""

@@ -1,0 +1,135 @@
+"""The bounded FIFO queue in front of the desk: requests that found no room wait here, or are refused.
+
+Waiting is not failing: nothing here touches the health of an engine, and no running request is cut.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from proxy.dispatch import Assignment, Desk
+from proxy.errors import QueueFull, QueueTimeout, ShuttingDown
+from proxy.model import ROLES, Role, Traits
+
+# Room also comes with time alone (a lingering sequence ends, a circuit cools down) and nothing calls then.
+LOOK_AGAIN_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """Most requests that wait at once, and the longest that each waits."""
+
+    max_waiting: int = 100
+    max_wait_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    traits: Traits
+    request_id: str
+    route: str
+    place: "asyncio.Future[Assignment]"
+
+
+class Admission:
+    """Gives each request its place: at once, after waiting, or never."""
+
+    def __init__(self, desk: Desk, rules: QueueRules) -> None:
+        self.rules = rules
+        self._desk = desk
+        self._waiters: deque[_Waiter] = deque()
+        self._look: asyncio.Handle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._closed = False
+        desk.on_room = self._room_may_be
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait now."""
+        return len(self._waiters)
+
+    async def admit(self, traits: Traits, request_id: str, route: str) -> Assignment:
+        """A place for a request, first come first served. Awaits only when there is no room.
+
+        Raises QueueFull at once when the queue is full, QueueTimeout after `max_wait_s`, ShuttingDown when the
+        proxy ends first. A request that is cancelled while it waits is never started.
+        """
+        if self._closed:
+            raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
+        if not self._waiters:
+            place = self._desk.assign(traits, request_id, route)
+            if isinstance(place, Assignment):
+                return place
+        if len(self._waiters) >= self.rules.max_waiting:
+            raise QueueFull(
+                f"every backend is at its limit and {self.rules.max_waiting} requests wait already; try again shortly"
+            )
+        return await self._wait(traits, request_id, route)
+
+    def close(self) -> None:
+        """Refuse everybody who waits and everybody who comes."""
+        self._closed = True
+        for waiter in self._waiters:
+            if not waiter.place.done():
+                waiter.place.set_exception(ShuttingDown("the proxy shut down while this request waited; try again"))
+
+    async def _wait(self, traits: Traits, request_id: str, route: str) -> Assignment:
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(traits, request_id, route, loop.create_future())
+        self._waiters.append(waiter)
+        self._room_may_be()
+        limit = loop.call_later(self.rules.max_wait_s, self._expire, waiter)
+        try:
+            return await waiter.place
+        except asyncio.CancelledError:
+            # The place may have been given in the very step in which the client left.
+            place = waiter.place
+            if place.done() and not place.cancelled() and place.exception() is None:
+                self._desk.take_back(place.result())
+            raise
+        finally:
+            limit.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _expire(self, waiter: _Waiter) -> None:
+        if not waiter.place.done():
+            message = f"no backend had room within queue.max_wait_s ({self.rules.max_wait_s:g} s); try again later"
+            waiter.place.set_exception(QueueTimeout(message))
+
+    def _room_may_be(self) -> None:
+        # Deferred to the next turn of the loop: room is announced in the middle of the desk's own step. A look that
+        # is due already is left as it is: put off at every settling, it might never come.
+        if self._waiters and self._look is None:
+            self._look = asyncio.get_running_loop().call_soon(self._give_places)
+
+    def _give_places(self) -> None:
+        """Place waiters in their order, until none behind can be placed.
+
+        One that finds no room blocks those behind it from the backend that it waits for, else a stream of light
+        requests would starve a heavy one; one that takes either backend blocks everybody.
+        """
+        self._look = None
+        if self._later is not None:
+            self._later.cancel()
+        blocked: set[Role | None] = set()
+        left: list[_Waiter] = []
+        while self._waiters and None not in blocked and len(blocked) < len(ROLES):
+            waiter = self._waiters.popleft()
+            if waiter.place.done():
+                continue
+            wanted = self._desk.wanted(waiter.traits)
+            if wanted in blocked or not self._place(waiter, blocked):
+                blocked.add(wanted)
+                left.append(waiter)
+        self._waiters.extendleft(reversed(left))
+        if self._waiters:
+            self._later = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._room_may_be)
+
+    def _place(self, waiter: _Waiter, blocked: set[Role | None]) -> bool:
+        promised = frozenset(role for role in blocked if role is not None)
+        place = self._desk.assign(waiter.traits, waiter.request_id, waiter.route, promised=promised)
+        if isinstance(place, Assignment):
+            waiter.place.set_result(place)
+            return True
+        return False

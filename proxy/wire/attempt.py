@@ -1,0 +1,137 @@
+"""One attempt on one backend, up to where its answer can be judged and nothing has gone to the client yet.
+
+A 200 says little: SGLang answers a stream that it refuses with HTTP 200 and an error event, so the first event of a
+stream is read before the answer counts as good. What follows from a verdict is in relay.py.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from proxy.errors import BackendBroken, FirstByteTimeout, StaleConnection
+from proxy.model import Dialect
+from proxy.protocol.sse import Scanner
+from proxy.wire.upstream import Answer, Call, Headers, Upstream
+
+# An answer whose first event is longer than this is passed on unjudged.
+PEEK_MAX_BYTES = 65536
+# A refusal may follow the opening event (a role, nothing said yet) in the same breath; an answer that only begins
+# slowly is not kept waiting longer than this.
+PEEK_MORE_S = 0.05
+# What a backend says of itself when it is alive and has no room.
+BUSY_STATUSES = frozenset({429, 503})
+STREAM_TYPES = ("text/event-stream", "application/x-ndjson")
+
+
+class Verdict(StrEnum):
+    """What an answer says of its backend before anything is passed on."""
+
+    GOOD = "good"
+    CLIENT_FAULT = "client_fault"
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Opened:
+    """An answer that can be passed on. `peeked` are bytes already read; `scanner` is set for streams we understand;
+    `whole` says that the body has been read to its end."""
+
+    answer: Answer
+    verdict: Verdict
+    scanner: Scanner | None = None
+    peeked: list[bytes] = field(default_factory=list)
+    whole: bool = False
+
+    @property
+    def status(self) -> int:
+        """The backend's HTTP status."""
+        return self.answer.status
+
+    @property
+    def content_type(self) -> str:
+        """The media type without parameters, in lower case."""
+        return _header(self.answer.headers, "content-type").partition(";")[0].strip().lower()
+
+    @property
+    def coded(self) -> bool:
+        """Whether the body is compressed, and so not for us to read."""
+        return _header(self.answer.headers, "content-encoding").strip().lower() not in ("", "identity")
+
+
+async def open_answer(upstream: Upstream, call: Call, dialect: Dialect, *, first_byte_s: float) -> tuple[Opened, bool]:
+    """Send a call and judge its answer; the flag says that a stale connection made one replay necessary.
+
+    Raises UpstreamError; FirstByteTimeout when neither the head nor (of a stream) the first event came in time.
+    """
+    replayed = False
+    try:
+        async with asyncio.timeout(first_byte_s):
+            try:
+                answer = await upstream.send(call)
+            except StaleConnection:
+                replayed = True
+                answer = await upstream.send(call, fresh=True)
+            try:
+                return await _judge(answer, dialect), replayed
+            except BaseException:
+                answer.close()
+                raise
+    except TimeoutError as error:
+        message = f"the backend sent nothing within timeouts.first_byte_s ({first_byte_s:g} s)"
+        raise FirstByteTimeout(message) from error
+
+
+async def _judge(answer: Answer, dialect: Dialect) -> Opened:
+    opened = Opened(answer, _by_status(answer.status))
+    understood = dialect is not Dialect.PLAIN and opened.content_type in STREAM_TYPES and not opened.coded
+    if opened.verdict is not Verdict.GOOD or not understood:
+        return opened
+    opened.scanner = Scanner(dialect)
+    await _peek(opened, opened.scanner)
+    opened.verdict = _by_first_event(opened.scanner)
+    return opened
+
+
+async def _peek(opened: Opened, scanner: Scanner) -> None:
+    size_bytes = 0
+    while not (scanner.first_content or scanner.finished or scanner.error) and size_bytes < PEEK_MAX_BYTES:
+        data = await _more(opened, None if scanner.events == 0 else PEEK_MORE_S)
+        if data is None:
+            return
+        if not data and not scanner.events:
+            raise BackendBroken("the backend ended its stream before the first event")
+        if not data:
+            opened.whole = True
+            return
+        size_bytes += len(data)
+        opened.peeked.append(data)
+        scanner.feed(data)
+
+
+async def _more(opened: Opened, within_s: float | None) -> bytes | None:
+    """The next bytes; None when nothing came in time."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await opened.answer.read()
+    except TimeoutError:
+        return None
+
+
+def _by_status(status: int) -> Verdict:
+    if status < 400:
+        return Verdict.GOOD
+    if status in BUSY_STATUSES:
+        return Verdict.BUSY
+    return Verdict.CLIENT_FAULT if status < 500 else Verdict.FAILED
+
+
+def _by_first_event(scanner: Scanner) -> Verdict:
+    if scanner.error is None:
+        # The same refusal after another hop inside the engine: no error object, only this finish_reason.
+        return Verdict.BUSY if scanner.aborted else Verdict.GOOD
+    return _by_status(scanner.error.status or 500)
+
+
+def _header(headers: Headers, wanted: str) -> str:
+    return next((value for name, value in headers if name.lower() == wanted), "")

@@ -1,0 +1,97 @@
+"""The answer's way to the client: heads with the decision stamped on, errors of our own, and an honest abnormal end."""
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from proxy.errors import CrossoverError, MethodNotAllowed
+from proxy.model import Because, Decision, Dialect
+from proxy.protocol import dialects
+from proxy.protocol.headers import downstream_headers
+from proxy.wire.kept import Kept
+
+
+class Downstream(web.StreamResponse):
+    """A response whose end can be abnormal: the client must not take a broken answer for a whole one."""
+
+    _cut = False
+
+    def cut(self) -> None:
+        """End without the final chunk (or short of Content-Length): what was written is flushed, then it closes."""
+        self._cut = True
+        self.force_close()
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """End the response; raises ConnectionResetError after `cut`, on which aiohttp closes without ending it."""
+        if self._cut:
+            raise ConnectionResetError("the answer was cut on purpose")
+        await super().write_eof(data)
+
+
+def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Iterable[tuple[str, str]]) -> Downstream:
+    """A response with the backend's end-to-end headers, names and order kept, and the proxy's own stamps.
+
+    A backend's own copy of a stamped header gives way; Content-Length decides the framing (else chunks).
+    """
+    response = Downstream(status=status)
+    ours = {name.lower() for name, _ in stamps}
+    for name, value in headers:
+        if name.lower() not in ours:
+            response.headers.add(name, value)
+    for name, value in stamps:
+        response.headers[name] = value
+    return response
+
+
+def error_response(
+    error: CrossoverError, dialect: Dialect, stamps: Iterable[tuple[str, str]] = (), *, close: bool = False
+) -> web.Response:
+    """An error of our own making as a response in the client's dialect."""
+    response = web.Response(
+        status=error.status, body=dialects.error_body(error, dialect), content_type="application/json"
+    )
+    for name, value in stamps:
+        response.headers[name] = value
+    if error.retry_after_s is not None:
+        response.headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    if isinstance(error, MethodNotAllowed):
+        response.headers["Allow"] = ", ".join(sorted(error.allow))
+    if close:
+        response.force_close()
+    return response
+
+
+def kept_response(kept: Kept, stamps: Iterable[tuple[str, str]], *, bodiless: bool = False) -> web.StreamResponse:
+    """A backend's answer that was read whole, status and body unchanged; `bodiless` keeps a HEAD's Content-Length."""
+    response = web.StreamResponse(status=kept.status) if bodiless else web.Response(status=kept.status, body=kept.body)
+    response.headers.clear()
+    for name, value in downstream_headers(kept.headers):
+        response.headers.add(name, value)
+    for name, value in stamps:
+        response.headers[name] = value
+    return response
+
+
+def stamps_of(request_id: str, decision: Decision | None) -> list[tuple[str, str]]:
+    """The headers that tell the client which backend answered, and why."""
+    stamps = [("x-request-id", request_id)]
+    if decision is not None and decision.role is not None:
+        because = decision.because
+        stamps += [
+            ("x-crossover-backend", decision.role.value),
+            ("x-crossover-reason", decision.reason.value),
+            (
+                "x-crossover-in-flight",
+                f"speculative={because.speculative_in_flight}, baseline={because.baseline_in_flight}",
+            ),
+            ("x-crossover-because", because_header(because)),
+        ]
+    return stamps
+
+
+def because_header(because: Because) -> str:
+    """The numbers of a decision as one header value."""
+    return (
+        f"policy={because.policy.value}, regime={because.regime.value}, smoothed={because.smoothed:.2f}, "
+        f"enter_at={because.enter_at}, leave_at={because.leave_at}"
+    )

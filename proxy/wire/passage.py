@@ -1,0 +1,148 @@
+"""Passes one judged answer on to the client: commit, bytes as they come, and an honest end whatever happens.
+
+After commit nothing is retried. A stream that breaks ends with an error event in the client's dialect at an event
+boundary and then abnormally, never with an invented finish. Why an answer was chosen is not here.
+"""
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from proxy.errors import CrossoverError, StallTimeout, StreamCut, UpstreamError
+from proxy.model import Dialect, Usage
+from proxy.protocol import dialects, headers
+from proxy.protocol.answers import read_answer
+from proxy.protocol.hold import EventHold
+from proxy.protocol.sse import Scanner
+from proxy.wire.attempt import Opened
+from proxy.wire.downstream import Downstream, open_response
+from proxy.wire.stall import StallGuard
+
+# A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
+READ_MAX_BYTES = 1024 * 1024
+Stamps = list[tuple[str, str]]
+
+
+class Passage:
+    """One answer on its way. `error` is what went wrong after commit; `usage` what the engine counted.
+
+    `sequences` is how many the answer holds: with one, a finish reason makes it complete even without an end mark.
+    """
+
+    def __init__(
+        self, opened: Opened, dialect: Dialect, *, sequences: int, stall_s: float, clock: Callable[[], float]
+    ) -> None:
+        self.opened = opened
+        self.committed = False
+        self.error: CrossoverError | None = None
+        self._dialect = dialect
+        self._alone = sequences == 1
+        self._stall_s = stall_s
+        self._clock = clock
+        self._hold = EventHold(dialect) if opened.scanner is not None else None
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+        self._first_s: float | None = None
+        self._last_s = 0.0
+
+    async def run(self, request: web.BaseRequest, stamps: Stamps) -> web.StreamResponse:
+        """Pass the whole answer on. Raises ConnectionError when the client is gone; a backend's failure ends up in
+        `error` and in the client's stream."""
+        answer = self.opened.answer
+        if self.opened.scanner is not None:
+            # Without this, proxies in front of us gather events into bursts.
+            stamps = [*stamps, ("X-Accel-Buffering", "no")]
+        response = open_response(answer.status, headers.downstream_headers(answer.headers), stamps)
+        guard = StallGuard(self._stall_s, answer.close)
+        try:
+            await response.prepare(request)
+            self.committed = True
+            await self._pump(response, guard)
+        except UpstreamError as error:
+            stalled = StallTimeout(f"the backend sent nothing for timeouts.stall_s ({self._stall_s:g} s)")
+            await self._break(response, self.error or (stalled if guard.stalled else error))
+        finally:
+            guard.close()
+            answer.close()
+        return response
+
+    def end(self, error: CrossoverError) -> None:
+        """Break the passage off from outside: the client is told `error`."""
+        self.error = error
+        self.opened.answer.close()
+
+    @property
+    def usage(self) -> Usage:
+        """Token counts of the answer so far."""
+        scanner = self.opened.scanner
+        if scanner is not None:
+            return scanner.usage
+        return read_answer(b"".join(self._kept), self._dialect) if self._kept else Usage()
+
+    @property
+    def complained(self) -> bool:
+        """Whether the engine reported an error inside its stream."""
+        scanner = self.opened.scanner
+        return scanner is not None and scanner.error is not None
+
+    def ttft_s(self, since_s: float) -> float | None:
+        """Seconds from `since_s` to the first content written; None before it, and for plain answers."""
+        return None if self._first_s is None else self._first_s - since_s
+
+    def tpot_s(self) -> float | None:
+        """Seconds per output token after the first content; None without usage or below two tokens."""
+        if self._first_s is None or (tokens := self.usage.completion_tokens) < 2:
+            return None
+        return (self._last_s - self._first_s) / (tokens - 1)
+
+    async def _pump(self, response: Downstream, guard: StallGuard) -> None:
+        for data in self.opened.peeked:
+            await self._push(response, data)
+        read = self.opened.answer.read
+        while not self.opened.whole:
+            guard.waiting()
+            data = await read()
+            guard.came()
+            if not data:
+                break
+            await self._push(response, data)
+        if self.opened.scanner is not None:
+            self.opened.scanner.close()
+            self._check_end(self.opened.scanner)
+        if self._hold is not None and (rest := self._hold.rest()):
+            await response.write(rest)
+
+    async def _push(self, response: Downstream, data: bytes) -> None:
+        scanner, hold = self.opened.scanner, self._hold
+        if scanner is None or hold is None:
+            self._keep(data)
+            await response.write(data)
+            return
+        scanner.feed(data)
+        ready = hold.feed(data)
+        if ready:
+            await response.write(ready)
+        if scanner.first_content:
+            self._last_s = self._clock()
+            if self._first_s is None:
+                self._first_s = self._last_s
+
+    def _keep(self, data: bytes) -> None:
+        self._kept_bytes += len(data)
+        if self._kept_bytes <= READ_MAX_BYTES:
+            self._kept.append(data)
+        else:
+            self._kept.clear()
+
+    def _check_end(self, scanner: Scanner) -> None:
+        """Complete is a stream with its dialect's end, or its finish reason, or an error that says why not."""
+        if scanner.ended or scanner.gave_up or scanner.error is not None or (self._alone and scanner.finished):
+            return
+        raise StreamCut("the backend ended its stream before the answer was complete")
+
+    async def _break(self, response: Downstream, error: CrossoverError) -> None:
+        self.error = error
+        scanner, hold = self.opened.scanner, self._hold
+        if scanner is not None and hold is not None and not hold.overflowed:
+            await response.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
+        response.cut()

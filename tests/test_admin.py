@@ -1,0 +1,266 @@
+"""The operators' port shows what is, and does what it is told or says how to ask."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from fakes.engine import FakeEngine
+from fakes.proxy import running, settings
+from fakes.raw import Said, ask, chat, request
+from fakes.until import until
+
+from proxy import logs
+from proxy.admin import DRAIN_FORM, PIN_FORM
+from proxy.app import App
+from proxy.config import InvalidConfig, Settings, from_mapping
+from proxy.config.problems import Problem
+from proxy.model import Role
+
+
+@dataclass
+class Desk:
+    """An operator at a running proxy."""
+
+    app: App
+    session: aiohttp.ClientSession
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        async with self.session.get(f"http://127.0.0.1:{self.app.admin_port}{path}") as answer:
+            body = await answer.read()
+            return answer.status, orjson.loads(body) if answer.content_type == "application/json" else body.decode()
+
+    async def post(self, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else orjson.dumps(body)
+        where = f"http://127.0.0.1:{self.app.admin_port}{path}"
+        async with self.session.post(where, data=data, headers=headers) as answer:
+            return answer.status, await answer.json()
+
+    async def chat(self) -> Said:
+        return await ask(self.app.port, request(body=chat()))
+
+
+@contextlib.asynccontextmanager
+async def operated(**sections: Any) -> AsyncIterator[Desk]:
+    async with (
+        FakeEngine() as a,
+        FakeEngine(role="baseline") as b,
+        running(settings(a.url, b.url, **sections)) as app,
+        aiohttp.ClientSession() as session,
+    ):
+        yield Desk(app, session)
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    async with operated() as made:
+        yield made
+
+
+# ---------------------------------------------------------------- looking
+
+
+async def test_the_index_names_every_path(desk: Desk) -> None:
+    status, index = await desk.get("/")
+    assert status == 200
+    assert index["crossover"]
+    for path in index["paths"]:
+        if not path.startswith("POST "):
+            assert (await desk.get(path))[0] == 200
+
+
+async def test_metrics_are_prometheus_text(desk: Desk) -> None:
+    async with desk.session.get(f"http://127.0.0.1:{desk.app.admin_port}/metrics") as answer:
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert b"crossover_build_info" in await answer.read()
+
+
+async def test_health_answers_whatever_the_engines_do(desk: Desk) -> None:
+    assert await desk.get("/health") == (200, {"status": "alive"})
+
+
+async def test_status_tells_state_facts_and_the_reading(desk: Desk) -> None:
+    await desk.chat()
+    status, told = await desk.get("/status")
+    assert status == 200
+    assert told["phase"] == "serving"
+    assert told["policy"] == "overflow"
+    assert told["pinned"] is None
+    assert told["engines"]["speculative"]["speculative_algorithm"] == "EAGLE3"
+    assert [backend["role"] for backend in told["backends"]] == ["speculative", "baseline"]
+    assert told["backends"][0]["in_flight"] == 0
+    assert told["backends"][0]["circuit"] == "closed"
+    assert told["leave_at"] == 9
+    assert told["ready"] is True
+
+
+async def test_decisions_come_newest_first_with_their_numbers(desk: Desk) -> None:
+    for number in range(3):
+        await ask(desk.app.port, request("/v1/chat/completions", chat(), f"x-request-id: r{number}"))
+    status, told = await desk.get("/decisions")
+    assert status == 200
+    assert [one["request_id"] for one in told["decisions"]] == ["r2", "r1", "r0"]
+    first = told["decisions"][0]
+    assert first["role"] == "speculative"
+    assert first["reason"] == "room"
+    assert first["because"]["leave_at"] == 9
+    assert first["at_s"] > 1.6e9, "unix seconds, which people can read"
+
+
+@pytest.mark.parametrize(("limit", "count"), [("1", 1), ("2", 2), ("100", 3), ("0", 1), ("-5", 1), ("999999999999", 3)])
+async def test_decisions_are_at_most_as_many_as_asked_for(desk: Desk, limit: str, count: int) -> None:
+    for _ in range(3):
+        await desk.chat()
+    _, told = await desk.get(f"/decisions?limit={limit}")
+    assert len(told["decisions"]) == count
+
+
+@pytest.mark.parametrize("limit", ["many", "1.5", "", "9" * 5000])
+async def test_a_limit_that_is_no_number_is_refused_with_what_it_is(desk: Desk, limit: str) -> None:
+    assert await desk.get(f"/decisions?limit={limit}") == (400, {"error": "limit is a whole number, 1 to 1000"})
+
+
+async def test_the_configuration_is_shown_without_its_secrets() -> None:
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        backends = {"speculative": {"url": a.url, "api_key": "sesame"}, "baseline": {"url": b.url}}
+        async with operated(backends=backends) as desk:
+            status, text = await desk.get("/config")
+            _, told = await desk.get("/status")
+    assert status == 200
+    assert "leave_at: 9" in text
+    assert "***" in text
+    assert "sesame" not in text + str(told)
+
+
+# ---------------------------------------------------------------- pinning
+
+
+async def test_a_pin_sends_everything_to_one_role_until_it_is_taken_back(desk: Desk) -> None:
+    assert await desk.post("/pin", {"role": "baseline"}) == (200, {"pinned": "baseline"})
+    said = await desk.chat()
+    assert (said.header("x-crossover-backend"), said.header("x-crossover-reason")) == ("baseline", "operator_pin")
+    assert (await desk.get("/status"))[1]["pinned"] == "baseline"
+    assert await desk.post("/pin", {"role": None}) == (200, {"pinned": None})
+    assert (await desk.chat()).header("x-crossover-backend") == "speculative"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{", b"[]", b"null", b'"baseline"', b"{}", b'{"rol":"baseline"}', b'{"role":"fast"}', b'{"role":5}'),
+        *(b'{"role":["baseline"]}', b'{"role":"baseline","more":1}', b"\xff\xfe", b"[" * 10_000),
+    ],
+)
+async def test_a_pin_that_cannot_be_read_changes_nothing_and_tells_the_form(desk: Desk, body: bytes) -> None:
+    assert await desk.post("/pin", body) == (400, {"error": PIN_FORM})
+    assert desk.app.desk.rules.operator_pin is None
+
+
+# ---------------------------------------------------------------- draining
+
+
+async def test_a_drained_backend_gets_nothing_new_until_it_is_taken_back(desk: Desk) -> None:
+    assert await desk.post("/drain", {"role": "speculative"}) == (200, {"role": "speculative", "draining": True})
+    said = await desk.chat()
+    assert (said.header("x-crossover-backend"), said.header("x-crossover-reason")) == ("baseline", "only_eligible")
+    assert (await desk.get("/status"))[1]["backends"][0]["draining"] is True
+    back = {"role": "speculative", "draining": False}
+    assert await desk.post("/drain", back) == (200, back)
+    assert (await desk.chat()).header("x-crossover-backend") == "speculative"
+
+
+async def test_with_both_drained_it_serves_and_says_that_it_is_not_ready(desk: Desk) -> None:
+    for role in Role:
+        await desk.post("/drain", {"role": role.value})
+    said = await desk.chat()
+    assert (said.status, said.header("x-crossover-reason")) == (200, "all_down")
+    assert (await ask(desk.app.port, request("/ready", method="GET"))).status == 503
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{}", b"[1]", b'{"role":null}', b'{"role":"baseline","draining":"no"}', b'{"draining":true}'),
+        *(b'{"role":"baseline","draining":0}', b'{"role":"baseline","drain":true}'),
+    ],
+)
+async def test_a_drain_that_cannot_be_read_changes_nothing_and_tells_the_form(desk: Desk, body: bytes) -> None:
+    assert await desk.post("/drain", body) == (400, {"error": DRAIN_FORM})
+    assert not any(backend.draining for backend in desk.app.desk.backends)
+
+
+# ---------------------------------------------------------------- reloading
+
+
+async def test_a_reload_tells_what_changed(desk: Desk) -> None:
+    changed = settings(*(backend.url for backend in desk.app.desk.backends), routing={"leave_at": 20})
+    desk.app._source = lambda: changed
+    assert await desk.post("/reload") == (200, {"reloaded": True, "changes": ["routing.leave_at: 9 -> 20"]})
+    assert (await desk.get("/status"))[1]["leave_at"] == 20
+
+
+async def test_a_reload_of_a_wrong_configuration_changes_nothing_and_tells_why(desk: Desk) -> None:
+    def wrong() -> Settings:
+        raise InvalidConfig([Problem("crossover.yaml", 3, 1, "routing", "it is wrong; mend it")])
+
+    desk.app._source = wrong
+    status, told = await desk.post("/reload")
+    assert status == 422
+    assert told["reloaded"] is False
+    assert "it is wrong; mend it" in told["problems"][0]
+    assert (await desk.get("/status"))[1]["reload_failed"] is True
+    assert (await desk.chat()).status == 200
+
+
+async def test_a_reload_that_needs_a_restart_is_refused_with_the_key(desk: Desk) -> None:
+    urls = {backend.role.value: {"url": backend.url} for backend in desk.app.desk.backends}
+    desk.app._source = lambda: from_mapping({"backends": urls, "listen": {"port": 1234}})
+    status, told = await desk.post("/reload")
+    assert status == 422
+    assert any("listen.port" in problem for problem in told["problems"])
+
+
+async def test_a_defect_is_answered_and_logged_by_type_and_place(capfdbinary: Any, desk: Desk) -> None:
+    def fail() -> Settings:
+        raise RuntimeError("words that nobody should read")
+
+    desk.app._source, desk.app.logger = fail, logs.configure("json", "error")
+    status, told = await desk.post("/reload")
+    out = capfdbinary.readouterr().out
+    line = orjson.loads(out)
+    assert status == 500
+    assert (line["event"], line["path"], line["error"]) == ("admin_failed", "/reload", "RuntimeError")
+    assert "words" not in str(told) + out.decode()
+
+
+# ---------------------------------------------------------------- who may ask
+
+
+@pytest.mark.parametrize("path", ["/reload", "/pin", "/drain"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://["])
+async def test_another_site_cannot_steer_the_proxy_through_an_operators_browser(
+    desk: Desk, path: str, origin: str
+) -> None:
+    status, told = await desk.post(path, {"role": "baseline"}, Origin=origin)
+    assert status == 403
+    assert "other sites" in told["error"]
+    assert desk.app.desk.rules.operator_pin is None
+
+
+async def test_a_page_of_this_port_may_steer(desk: Desk) -> None:
+    own = f"http://127.0.0.1:{desk.app.admin_port}"
+    assert (await desk.post("/pin", {"role": "baseline"}, Origin=own))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/reload", "/pin", "/drain"])
+async def test_nothing_is_done_by_looking(desk: Desk, path: str) -> None:
+    assert (await desk.get(path))[0] == 405
+
+
+async def test_the_clients_port_has_none_of_it(desk: Desk) -> None:
+    for path in ("/pin", "/drain", "/reload", "/status", "/decisions", "/config"):
+        assert (await ask(desk.app.port, request(path, b"{}"))).status == 404
+    await until(lambda: not desk.app.relay.trips)

@@ -1,0 +1,632 @@
+"""The desk: deciding and counting are one step, and everything that is taken is given back."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
+from proxy.model import (
+    ROLES,
+    Change,
+    ChangeKind,
+    CircuitState,
+    EngineFacts,
+    EngineLoad,
+    Outcome,
+    Placement,
+    Policy,
+    Reason,
+    Role,
+    Traits,
+)
+from proxy.routing.breaker import BreakerRules, Event
+from proxy.routing.health import Evidence, HealthRules
+from proxy.routing.retries import RetryRules
+from proxy.routing.rules import Rules
+
+SPECULATIVE, BASELINE = ROLES
+OPEN_S = 10.0
+LINGER_S = 5.0
+
+
+class Rig:
+    """A desk on a clock set by hand, with what it announced."""
+
+    def __init__(self, limits: tuple[int | None, int | None] = (None, None), **rules: Any) -> None:
+        self.now_s = 1000.0
+        self.changes: list[Change] = []
+        self.rooms = 0
+        self.desk = Desk(plan(limits, **rules), lambda: self.now_s)
+        self.desk.on_change = self.changes.append
+        self.desk.on_room = self._room
+
+    def _room(self) -> None:
+        self.rooms += 1
+
+    def assign(self, weight: int = 1, **how: Any) -> Assignment:
+        place = self.try_assign(weight, **how)
+        assert place is not None
+        return place
+
+    def try_assign(self, weight: int = 1, asked: Role | None = None, **how: Any) -> Assignment | None:
+        place = self.desk.assign(Traits(weight=weight, asked=asked), "id", "/v1/completions", **how)
+        return place if isinstance(place, Assignment) else None
+
+    def in_flight(self, role: Role) -> int:
+        return self.desk.snapshot().of(role).in_flight
+
+    def finish(self, place: Assignment, event: Event = Event.SUCCESS) -> None:
+        self.desk.judge(place, event)
+        self.desk.settle(place, Outcome.FAILED_BEFORE_COMMIT if event is Event.FAILURE else Outcome.FINISHED)
+
+    def fail(self, role: Role, times: int) -> None:
+        for _ in range(times):
+            self.finish(self.assign(asked=role), Event.FAILURE)
+
+    def open_circuit(self, role: Role) -> None:
+        self.fail(role, 5)
+        assert self.desk.backend(role).circuit.state is CircuitState.OPEN
+
+    def kinds(self) -> Counter[ChangeKind]:
+        return Counter(change.kind for change in self.changes)
+
+
+def plan(
+    limits: tuple[int | None, int | None] = (None, None),
+    urls: tuple[str, str] = ("http://a", "http://b"),
+    retries: RetryRules | None = None,
+    linger_s: float = LINGER_S,
+    **rules: Any,
+) -> Plan:
+    given = {"policy": Policy.OVERFLOW, "smoothing_s": 0.0, "allow_header": True, **rules}
+    return Plan(
+        backends=(BackendPlan(SPECULATIVE, urls[0], limits[0]), BackendPlan(BASELINE, urls[1], limits[1])),
+        rules=Rules(**given),
+        breaker=BreakerRules(max_failures=5, open_s=OPEN_S, max_probes=1),
+        health=HealthRules(),
+        retries=retries or RetryRules(),
+        linger_s=linger_s,
+    )
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+# ---------------------------------------------------------------- deciding and counting are one step
+
+
+def test_an_assignment_counts_as_soon_as_it_is_made(rig: Rig) -> None:
+    place = rig.assign(weight=7)
+    assert rig.in_flight(place.backend.role) == 7
+    rig.finish(place)
+    assert rig.in_flight(place.backend.role) == 0
+
+
+@pytest.mark.parametrize("policy", [Policy.THRESHOLD, Policy.OVERFLOW])
+def test_a_burst_in_one_tick_never_puts_more_than_leave_at_on_speculative(policy: Policy) -> None:
+    """Case H10: the herd does not see an idle backend two hundred times over."""
+    rig = Rig(policy=policy, leave_at=4, enter_at=2)
+    for _ in range(200):
+        rig.assign()
+        assert rig.in_flight(SPECULATIVE) <= 4
+    assert (rig.in_flight(SPECULATIVE), rig.in_flight(BASELINE)) == (4, 196)
+
+
+@pytest.mark.parametrize("policy", [Policy.THRESHOLD, Policy.OVERFLOW])
+def test_a_backend_that_comes_back_while_requests_wait_gets_at_most_its_limit(policy: Policy) -> None:
+    rig = Rig(policy=policy, leave_at=4, enter_at=2, limits=(4, 10))
+    speculative = rig.desk.backend(SPECULATIVE)
+    for _ in range(3):
+        rig.desk.observe_health(speculative, Evidence.MISS)
+    waiting = 300
+    while rig.try_assign():
+        waiting -= 1
+    for _ in range(2):
+        rig.desk.observe_health(speculative, Evidence.HIT)
+    while waiting and rig.try_assign():
+        waiting -= 1
+    assert (rig.in_flight(SPECULATIVE), waiting) == (4, 286)
+
+
+def test_no_place_is_given_above_max_in_flight() -> None:
+    rig = Rig(limits=(2, 3))
+    places = [rig.try_assign() for _ in range(6)]
+    assert [place is not None for place in places] == [True] * 5 + [False]
+
+
+def test_a_refusal_names_full_and_leases_nothing() -> None:
+    rig = Rig(limits=(1, 1))
+    rig.assign(), rig.assign()
+    refusal = rig.desk.assign(Traits(), "id", "/generate")
+    assert not isinstance(refusal, Assignment)
+    assert (refusal.role, refusal.reason) == (None, Reason.FULL)
+    assert len(rig.desk.ring) == rig.desk.snapshot().in_flight == 2
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("assign"), st.integers(1, 20)),
+        st.tuples(st.just("settle"), st.integers(0, 1000)),
+        st.tuples(st.just("leave"), st.integers(0, 1000)),
+        st.tuples(st.just("wait"), st.floats(0, 20)),
+        st.tuples(st.just("fail"), st.integers(0, 1000)),
+    ),
+    max_size=120,
+)
+
+
+@given(OPERATIONS, st.sampled_from([Policy.THRESHOLD, Policy.OVERFLOW, Policy.PINNED]))
+def test_counts_stay_exact_and_within_limits_whatever_happens(
+    operations: list[tuple[str, Any]], policy: Policy
+) -> None:
+    rig = Rig(limits=(8, 16), policy=policy, leave_at=6, enter_at=2)
+    held: list[Assignment] = []
+    lingering: list[tuple[float, Role, int]] = []
+    for name, value in operations:
+        if name == "wait":
+            rig.now_s += value
+        elif name == "assign":
+            place = rig.try_assign(weight=value)
+            held += [place] if place else []
+        elif held:
+            place = held.pop(value % len(held))
+            if name == "leave":
+                rig.desk.settle(place, Outcome.CLIENT_GONE_WAITING, unheard=True)
+                lingering.append((rig.now_s + LINGER_S, place.backend.role, place.lease.weight))
+            else:
+                rig.finish(place, Event.FAILURE if name == "fail" else Event.SUCCESS)
+        for role, limit in zip(ROLES, (8, 16), strict=True):
+            weights = [place.lease.weight for place in held if place.backend.role is role]
+            ghosts = [weight for expiry_s, on, weight in lingering if on is role and expiry_s > rig.now_s]
+            in_flight = rig.in_flight(role)
+            assert in_flight == sum(weights) + sum(ghosts)
+            assert in_flight <= limit or len(weights) + len(ghosts) == 1
+
+
+def test_the_ring_keeps_the_decision_with_its_numbers(rig: Rig) -> None:
+    rig.assign(weight=3)
+    rig.assign(weight=2, excluded=SPECULATIVE, attempt=2)
+    first, second = rig.desk.ring
+    assert (first.weight, first.attempt, first.at_s, first.route) == (3, 1, rig.now_s, "/v1/completions")
+    assert (second.attempt, second.decision.reason) == (2, Reason.FAILOVER)
+    assert second.decision.because.speculative_in_flight == 3
+
+
+def test_a_promised_backend_counts_as_full(rig: Rig) -> None:
+    rig.assign()
+    place = rig.assign(promised=frozenset({SPECULATIVE}))
+    assert (place.decision.role, place.decision.reason) == (BASELINE, Reason.OTHER_FULL)
+
+
+@pytest.mark.parametrize(
+    ("asked", "down", "wanted"),
+    [
+        (None, (), None),
+        (SPECULATIVE, (), SPECULATIVE),
+        (SPECULATIVE, (SPECULATIVE,), BASELINE),
+        (SPECULATIVE, (BASELINE,), SPECULATIVE),
+        (SPECULATIVE, ROLES, SPECULATIVE),
+    ],
+)
+def test_a_request_waits_for_the_backend_that_would_serve_it(
+    rig: Rig, asked: Role | None, down: tuple[Role, ...], wanted: Role | None
+) -> None:
+    for role in down:
+        rig.desk.observe_health(rig.desk.backend(role), Evidence.MISS)
+    assert rig.desk.wanted(Traits(asked=asked)) is wanted
+
+
+# ---------------------------------------------------------------- regimes
+
+
+def hold(rig: Rig, count: int, held: list[Assignment]) -> None:
+    """Bring the number in flight to `count`."""
+    while len(held) < count:
+        held.append(rig.assign())
+    while len(held) > count:
+        rig.finish(held.pop())
+
+
+def test_every_change_of_regime_is_announced_once() -> None:
+    rig = Rig(policy=Policy.THRESHOLD, leave_at=4, enter_at=2, min_dwell_s=1.0)
+    held: list[Assignment] = []
+    for count in (6, 1, 6, 1):
+        hold(rig, count, held)
+        rig.now_s += 1.0
+        rig.desk.follow()
+        rig.desk.follow()
+    regimes = [(change.before, change.after) for change in rig.changes if change.kind is ChangeKind.REGIME]
+    assert regimes == [(SPECULATIVE, BASELINE), (BASELINE, SPECULATIVE)] * 2
+
+
+def test_no_regime_changes_within_the_dwell_on_a_walk_around_the_threshold() -> None:
+    """Case H35: ten minutes of 3, 4, 5, 4, 5, 4 around a threshold, and a square wave."""
+    rig = Rig(policy=Policy.THRESHOLD, leave_at=5, enter_at=4, min_dwell_s=10.0)
+    held: list[Assignment] = []
+    seen: list[float] = []
+    rig.desk.on_change = lambda change: seen.append(rig.now_s)
+    for step in range(600):
+        hold(rig, (3, 4, 5, 4)[step % 4] if step < 300 else 12 * (step // 10 % 2), held)
+        rig.now_s += 1.0
+    assert seen
+    assert all(later - sooner >= 10.0 for sooner, later in pairwise(seen))
+
+
+def test_a_walk_between_the_thresholds_changes_nothing() -> None:
+    rig = Rig(policy=Policy.THRESHOLD, leave_at=9, enter_at=5, min_dwell_s=0.0)
+    held: list[Assignment] = []
+    for step in range(600):
+        hold(rig, (3, 4, 5, 4, 8)[step % 5], held)
+        rig.now_s += 1.0
+    assert not rig.changes
+
+
+def test_a_burst_that_is_over_leaves_the_regime_by_itself() -> None:
+    rig = Rig(policy=Policy.THRESHOLD, leave_at=9, enter_at=5, smoothing_s=2.0)
+    held: list[Assignment] = []
+    hold(rig, 100, held)
+    rig.now_s += 3.0
+    hold(rig, 0, held)
+    assert rig.desk.regime.role is BASELINE
+    rig.now_s += 30.0
+    rig.desk.follow()
+    assert (rig.desk.regime.role, round(rig.desk.regime.smoothed, 3)) == (SPECULATIVE, 0.0)
+
+
+def test_sequences_that_linger_weigh_in_the_smoothed_count_no_longer_than_they_linger() -> None:
+    """Twelve clients leave early, a minute of calm follows: the next request must not find a smoothed twelve."""
+    rig = Rig(policy=Policy.THRESHOLD, leave_at=9, enter_at=5, smoothing_s=2.0, min_dwell_s=0.0)
+    for place in [rig.assign() for _ in range(12)]:
+        rig.desk.settle(place, Outcome.CLIENT_GONE_WAITING, unheard=True)
+    rig.now_s += 60.0
+    place = rig.assign()
+    assert (place.decision.role, round(place.decision.because.smoothed, 3)) == (SPECULATIVE, 0.0)
+
+
+# ---------------------------------------------------------------- judging
+
+
+def test_failures_in_a_row_open_the_circuit_and_it_is_announced(rig: Rig) -> None:
+    rig.open_circuit(SPECULATIVE)
+    assert rig.changes == [Change(ChangeKind.CIRCUIT, SPECULATIVE, "closed", "open")]
+    assert rig.assign().decision.reason is Reason.ONLY_ELIGIBLE
+
+
+def test_clients_errors_between_failures_neither_open_nor_heal(rig: Rig) -> None:
+    """Case H12."""
+    for _ in range(4):
+        rig.finish(rig.assign(asked=SPECULATIVE), Event.FAILURE)
+        for _ in range(50):
+            rig.finish(rig.assign(asked=SPECULATIVE), Event.NEUTRAL)
+    assert rig.desk.backend(SPECULATIVE).circuit.state is CircuitState.CLOSED
+    rig.finish(rig.assign(asked=SPECULATIVE), Event.FAILURE)
+    assert rig.desk.backend(SPECULATIVE).circuit.state is CircuitState.OPEN
+
+
+def test_one_probe_at_a_time_tries_a_backend_whose_circuit_was_open(rig: Rig) -> None:
+    rig.open_circuit(SPECULATIVE)
+    rig.now_s += OPEN_S
+    places = [rig.assign(asked=SPECULATIVE) for _ in range(20)]
+    assert [place.probe for place in places] == [True] + [False] * 19
+    assert [place.decision.role for place in places] == [SPECULATIVE] + [BASELINE] * 19
+
+
+def test_a_probe_that_succeeds_closes_the_circuit(rig: Rig) -> None:
+    rig.open_circuit(SPECULATIVE)
+    rig.now_s += OPEN_S
+    rig.finish(rig.assign(asked=SPECULATIVE))
+    assert [change.after for change in rig.changes] == ["open", "half_open", "closed"]
+
+
+def test_a_probe_whose_client_left_before_it_was_sent_frees_its_place(rig: Rig) -> None:
+    rig.open_circuit(SPECULATIVE)
+    rig.now_s += OPEN_S
+    rig.desk.take_back(rig.assign(asked=SPECULATIVE))
+    assert rig.assign(asked=SPECULATIVE).probe
+
+
+def end_cancelled(rig: Rig, probe: Assignment) -> None:
+    rig.desk.judge(probe, Event.NEUTRAL)
+    rig.desk.settle(probe, Outcome.CLIENT_GONE_WAITING, unheard=True)
+
+
+def end_client_error(rig: Rig, probe: Assignment) -> None:
+    rig.finish(probe, Event.NEUTRAL)
+
+
+def end_hanging(rig: Rig, probe: Assignment) -> None:
+    pass
+
+
+def end_refused(rig: Rig, probe: Assignment) -> None:
+    rig.finish(probe, Event.FAILURE)
+
+
+@pytest.mark.parametrize("end", [end_cancelled, end_client_error, end_hanging, end_refused])
+def test_a_healed_backend_serves_again_within_two_cool_downs_however_its_probe_ends(rig: Rig, end: Any) -> None:
+    """Case H14: nothing that becomes of a probe keeps the circuit from healing."""
+    rig.open_circuit(SPECULATIVE)
+    opened_s = rig.now_s
+    rig.now_s += OPEN_S
+    end(rig, rig.assign(asked=SPECULATIVE))
+    while rig.desk.backend(SPECULATIVE).circuit.state is not CircuitState.CLOSED:
+        assert rig.now_s <= opened_s + 2 * OPEN_S
+        rig.finish(rig.assign(asked=SPECULATIVE))
+        rig.now_s += 0.25
+    assert rig.assign(asked=SPECULATIVE).decision.role is SPECULATIVE
+
+
+def test_a_late_failure_of_an_outage_says_nothing_of_the_healed_backend(rig: Rig) -> None:
+    late = [rig.assign(asked=SPECULATIVE) for _ in range(5)]
+    rig.now_s += 1
+    rig.open_circuit(SPECULATIVE)
+    rig.now_s += OPEN_S
+    rig.finish(rig.assign(asked=SPECULATIVE))
+    for place in late:
+        rig.finish(place, Event.FAILURE)
+    assert rig.desk.backend(SPECULATIVE).circuit.state is CircuitState.CLOSED
+
+
+def test_a_backend_that_fails_fast_does_not_look_idle(rig: Rig) -> None:
+    """Failures between successes never open the circuit, and still weigh as load for a while."""
+    for _ in range(9):
+        rig.finish(rig.assign(asked=SPECULATIVE), Event.FAILURE)
+        rig.finish(rig.assign(asked=SPECULATIVE))
+    assert rig.in_flight(SPECULATIVE) == 0
+    assert rig.assign().decision.role is BASELINE
+    rig.now_s += 60.0
+    assert rig.assign().decision.role is SPECULATIVE
+
+
+# ---------------------------------------------------------------- retries
+
+
+def test_retries_are_a_share_of_the_requests_once_the_reserve_is_spent() -> None:
+    rig = Rig()
+    assert sum(rig.desk.may_retry() for _ in range(50)) == 10
+    taken = 0
+    for _ in range(1000):
+        rig.finish(rig.assign())
+        taken += rig.desk.may_retry()
+    assert taken == 100
+
+
+def test_second_attempts_earn_no_further_retries() -> None:
+    rig = Rig()
+    while rig.desk.may_retry():
+        pass
+    for _ in range(100):
+        rig.finish(rig.assign(excluded=SPECULATIVE, attempt=2))
+    assert not rig.desk.may_retry()
+
+
+# ---------------------------------------------------------------- what still counts after its client has left
+
+BEFORE, GONE_WAITING = Outcome.FAILED_BEFORE_COMMIT, Outcome.CLIENT_GONE_WAITING
+GONE_STREAMING, CUT, DOWN = Outcome.CLIENT_GONE_IN_STREAM, Outcome.FAILED_AFTER_COMMIT, Outcome.SHUT_DOWN
+
+
+@pytest.mark.parametrize(
+    ("version", "outcome", "unheard", "lingers"),
+    [
+        ("0.5.23", Outcome.FINISHED, False, False),
+        ("0.5.23", GONE_WAITING, True, True),  # before the first token engines look only now and then
+        ("0.5.23", GONE_STREAMING, False, False),  # once tokens flow they notice at once
+        ("0.5.23", BEFORE, False, False),  # the engine refused or broke off by itself
+        ("0.5.23", BEFORE, True, True),  # we gave up waiting
+        ("0.5.23", DOWN, True, True),
+        (None, GONE_WAITING, True, True),
+        ("0.5.18", Outcome.FINISHED, False, False),
+        ("0.5.18", GONE_WAITING, True, True),
+        ("0.5.18", GONE_STREAMING, False, True),
+        ("0.5.19", GONE_STREAMING, False, True),
+        ("0.5.19", CUT, False, True),
+        ("0.5.19", DOWN, False, True),
+        ("0.5.19", BEFORE, False, False),
+        ("0.5.20", GONE_STREAMING, False, False),
+    ],
+)
+def test_a_sequence_lingers_where_its_engine_may_decode_on(
+    rig: Rig, version: str | None, outcome: Outcome, unheard: bool, lingers: bool
+) -> None:
+    rig.desk.learn_facts(rig.desk.backend(SPECULATIVE), EngineFacts(version=version))
+    rig.desk.settle(rig.assign(weight=2), outcome, unheard=unheard)
+    assert rig.in_flight(SPECULATIVE) == (2 if lingers else 0)
+    rig.now_s += LINGER_S
+    assert rig.in_flight(SPECULATIVE) == 0
+
+
+def test_a_ghost_counts_until_requests_usually_end(rig: Rig) -> None:
+    rig.desk.learn_facts(rig.desk.backend(SPECULATIVE), EngineFacts(version="0.5.18"))
+    first = rig.assign()
+    rig.now_s += 60.0
+    rig.finish(first)
+    left = rig.assign()
+    rig.now_s += 20.0
+    rig.desk.settle(left, GONE_STREAMING)
+    rig.now_s += 39.9
+    assert rig.in_flight(SPECULATIVE) == 1
+    rig.now_s += 0.1
+    assert rig.in_flight(SPECULATIVE) == 0
+
+
+def test_a_request_that_was_never_sent_does_not_linger(rig: Rig) -> None:
+    rig.desk.learn_facts(rig.desk.backend(SPECULATIVE), EngineFacts(version="0.5.18"))
+    place = rig.assign()
+    rig.desk.take_back(place)
+    assert (rig.in_flight(SPECULATIVE), place.lease.outcome) == (0, GONE_WAITING)
+
+
+# ---------------------------------------------------------------- evidence from the wires
+
+
+def test_health_changes_are_announced_once_and_may_make_room(rig: Rig) -> None:
+    backend = rig.desk.backend(SPECULATIVE)
+    for evidence in (Evidence.HIT, *[Evidence.MISS] * 5, *[Evidence.HIT] * 5):
+        rig.desk.observe_health(backend, evidence)
+    told = [(change.before, change.after) for change in rig.changes]
+    assert told == [("unknown", "up"), ("up", "down"), ("down", "up")]
+    assert rig.rooms == 3
+
+
+def test_flowing_tokens_forgive_missed_probes(rig: Rig) -> None:
+    backend = rig.desk.backend(SPECULATIVE)
+    rig.desk.observe_health(backend, Evidence.HIT)
+    for _ in range(10):
+        rig.desk.observe_health(backend, Evidence.MISS)
+        rig.desk.tokens_flowed(backend)
+    assert backend.health.up is True
+
+
+def test_a_higher_limit_of_the_engine_may_make_room(rig: Rig) -> None:
+    backend = rig.desk.backend(SPECULATIVE)
+    for limit in (48, 48, 64):
+        rig.desk.observe_load(backend, EngineLoad(running=0, waiting=0, max_running_requests=limit))
+    assert (rig.rooms, backend.max_in_flight, backend.load_at_s) == (2, 64, rig.now_s)
+
+
+def test_every_settling_may_make_room(rig: Rig) -> None:
+    rig.finish(rig.assign())
+    assert rig.rooms == 1
+
+
+# ---------------------------------------------------------------- the operator's wishes
+
+
+def test_a_pin_sends_everything_to_one_role_until_it_is_taken_back(rig: Rig) -> None:
+    rig.desk.pin(BASELINE)
+    rig.desk.pin(BASELINE)
+    assert rig.assign().decision.reason is Reason.OPERATOR_PIN
+    rig.desk.pin(None)
+    assert rig.assign().decision.role is SPECULATIVE
+    assert [(change.before, change.after) for change in rig.changes] == [("none", BASELINE), (BASELINE, "none")]
+
+
+def test_a_pinned_backend_that_is_down_fails_over(rig: Rig) -> None:
+    rig.desk.pin(BASELINE)
+    rig.desk.observe_health(rig.desk.backend(BASELINE), Evidence.MISS)
+    assert rig.assign().decision.role is SPECULATIVE
+
+
+def test_a_draining_backend_gets_nothing_new_and_keeps_what_it_has(rig: Rig) -> None:
+    running = rig.assign()
+    rig.desk.drain(SPECULATIVE, draining=True)
+    rig.desk.drain(SPECULATIVE, draining=True)
+    assert rig.assign().decision.role is BASELINE
+    assert rig.in_flight(SPECULATIVE) == 1
+    rig.finish(running)
+    rig.desk.drain(SPECULATIVE, draining=False)
+    assert rig.assign().decision.role is SPECULATIVE
+    assert rig.kinds() == {ChangeKind.DRAIN: 2}
+
+
+def test_with_everything_down_requests_go_as_if_all_were_up(rig: Rig) -> None:
+    for backend in rig.desk.backends:
+        rig.desk.observe_health(backend, Evidence.MISS)
+    places = [rig.assign() for _ in range(10)]
+    assert {place.decision.reason for place in places} == {Reason.ALL_DOWN}
+    assert (rig.in_flight(SPECULATIVE), rig.in_flight(BASELINE)) == (9, 1)
+
+
+# ---------------------------------------------------------------- reload
+
+
+def test_a_reload_keeps_book_circuit_health_and_drain_of_a_backend_whose_url_stays(rig: Rig) -> None:
+    running = rig.assign(weight=3)
+    rig.desk.observe_health(rig.desk.backend(BASELINE), Evidence.MISS)
+    rig.desk.drain(SPECULATIVE, draining=True)
+    before = rig.desk.backends
+    rig.desk.reload(plan(limits=(5, 6), leave_at=2, enter_at=1))
+    assert [after is kept for after, kept in zip(rig.desk.backends, before, strict=True)] == [True, True]
+    assert [backend.max_in_flight for backend in rig.desk.backends] == [5, 6]
+    assert (rig.in_flight(SPECULATIVE), rig.desk.rules.leave_at) == (3, 2)
+    rig.finish(running)
+    assert rig.in_flight(SPECULATIVE) == 0
+
+
+def test_a_reload_with_another_url_begins_a_new_book_and_the_old_one_counts_on(rig: Rig) -> None:
+    running = rig.assign(weight=3)
+    old = rig.desk.backend(SPECULATIVE)
+    rig.desk.reload(plan(urls=("http://c", "http://b")))
+    new = rig.desk.backend(SPECULATIVE)
+    assert (new.url, rig.in_flight(SPECULATIVE), old.book.in_flight) == ("http://c", 0, 3)
+    assert old.book in rig.desk.ledger.books
+    rig.finish(running)
+    assert old.book.in_flight == 0
+    assert old.book not in rig.desk.ledger.books
+
+
+def test_backends_that_change_places_take_their_counts_along(rig: Rig) -> None:
+    rig.assign(weight=3, asked=SPECULATIVE)
+    rig.assign(weight=5, asked=BASELINE)
+    rig.desk.reload(plan(urls=("http://b", "http://a")))
+    assert (rig.in_flight(SPECULATIVE), rig.in_flight(BASELINE)) == (5, 3)
+
+
+def test_a_backend_that_is_dropped_and_taken_in_again_is_counted_truly(rig: Rig) -> None:
+    """Case H8: never below zero, never less than what really runs there."""
+    old = [rig.assign(asked=SPECULATIVE) for _ in range(20)]
+    for _ in range(3):
+        rig.desk.observe_health(rig.desk.backend(SPECULATIVE), Evidence.MISS)
+    rig.desk.reload(plan(urls=("http://c", "http://b")))
+    rig.desk.reload(plan())
+    assert rig.in_flight(SPECULATIVE) == 20
+    new = [rig.assign(asked=SPECULATIVE) for _ in range(5)]
+    for place in old:
+        rig.finish(place)
+    assert rig.in_flight(SPECULATIVE) == 5
+    for place in new:
+        rig.finish(place)
+    assert rig.in_flight(SPECULATIVE) == 0
+
+
+def test_what_becomes_of_a_dropped_backend_is_not_announced_as_its_successors(rig: Rig) -> None:
+    running = [rig.assign(asked=SPECULATIVE) for _ in range(5)]
+    rig.desk.reload(plan(urls=("http://c", "http://b")))
+    for place in running:
+        rig.finish(place, Event.FAILURE)
+    rig.desk.observe_health(running[0].backend, Evidence.MISS)
+    assert not rig.changes
+    assert rig.desk.backend(SPECULATIVE).circuit.state is CircuitState.CLOSED
+
+
+def test_an_operators_pin_survives_a_reload(rig: Rig) -> None:
+    rig.desk.pin(BASELINE)
+    rig.desk.reload(plan(policy=Policy.PINNED, pin=SPECULATIVE))
+    assert rig.assign().decision.reason is Reason.OPERATOR_PIN
+
+
+def test_a_new_policy_holds_from_the_next_request_on(rig: Rig) -> None:
+    assert rig.assign().decision.role is SPECULATIVE
+    rig.desk.reload(plan(policy=Policy.AUTO, placement=Placement.SHARED, leave_at=1, enter_at=0))
+    assert rig.assign().decision.role is BASELINE
+
+
+def test_a_smaller_retry_reserve_holds_at_once(rig: Rig) -> None:
+    rig.desk.reload(plan(retries=RetryRules(0.0, 2.0)))
+    assert [rig.desk.may_retry() for _ in range(3)] == [True, True, False]
+
+
+@given(st.lists(st.sampled_from(["assign", "reload", "finish"]), max_size=60), st.randoms(use_true_random=False))
+@settings(max_examples=50)
+def test_reloads_in_any_order_lose_no_lease(steps: list[str], chance: Any) -> None:
+    rig = Rig()
+    held: list[Assignment] = []
+    for step in steps:
+        if step == "assign":
+            held.append(rig.assign(weight=chance.randint(1, 4)))
+        elif step == "finish" and held:
+            rig.finish(held.pop(chance.randrange(len(held))))
+        elif step == "reload":
+            first, second = chance.sample(["http://a", "http://b", "http://c"], 2)
+            rig.desk.reload(replace(plan(), backends=plan(urls=(first, second)).backends))
+        assert sum(book.in_flight for book in rig.desk.ledger.books) == sum(place.lease.weight for place in held)
+        names = [book.name for book in rig.desk.ledger.books]
+        assert len(names) == len(set(names))

@@ -1,0 +1,399 @@
+"""What Prometheus is told: right numbers, closed labels, every family documented."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes.engine import Exchange, FakeEngine
+from fakes.proxy import running, settings
+from fakes.raw import RawClient, chat, request
+from fakes.until import until
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.app import App
+from proxy.metrics import NO_ROLE, OTHER, BackendReading, Metrics, Reading
+from proxy.model import (
+    Because,
+    Change,
+    ChangeKind,
+    CircuitState,
+    Decision,
+    Outcome,
+    Policy,
+    Reason,
+    Regime,
+    RequestFacts,
+    Role,
+    Traits,
+    Usage,
+)
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
+BACKEND = BackendReading(
+    role=Role.SPECULATIVE,
+    in_flight=3,
+    lingering=1,
+    requests=2,
+    oldest_s=4.5,
+    max_in_flight=48,
+    up=True,
+    eligible=True,
+    draining=False,
+    circuit=CircuitState.HALF_OPEN,
+    circuit_age_s=7.0,
+    engine_running=2,
+    engine_waiting=1,
+    engine_age_s=0.5,
+    drift=0,
+    accept_length=2.5,
+)
+UNKNOWN = replace(
+    BACKEND,
+    role=Role.BASELINE,
+    max_in_flight=None,
+    up=None,
+    circuit=CircuitState.CLOSED,
+    circuit_age_s=None,
+    engine_running=None,
+    engine_waiting=None,
+    engine_age_s=None,
+    drift=None,
+    accept_length=None,
+)
+READING = Reading(
+    backends=(BACKEND, UNKNOWN),
+    regime=Role.BASELINE,
+    regime_age_s=12.0,
+    smoothed=6.25,
+    enter_at=5,
+    leave_at=9,
+    waiting=4,
+    connections=11,
+    ready=True,
+    reload_failed=False,
+)
+BECAUSE = Because(Policy.THRESHOLD, 1, 2, 3.0, 5, 9, Role.SPECULATIVE)
+DECISION = Decision(Role.SPECULATIVE, Reason.REGIME, Regime(), BECAUSE)
+FACTS = RequestFacts(
+    request_id="id",
+    route="/v1/chat/completions",
+    method="POST",
+    outcome=Outcome.FINISHED,
+    status=200,
+    decision=DECISION,
+    traits=Traits(),
+    duration_s=2.0,
+    queue_s=0.2,
+    overhead_s=0.0003,
+    ttft_s=0.3,
+    tpot_s=0.02,
+    usage=Usage(100, 20, 40),
+)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(lambda: READING)
+
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def series(metrics: Metrics) -> Series:
+    """Every sample of ours by its name and labels, the proxy's process apart."""
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    samples = [sample for family in families for sample in family.samples if sample.name.startswith("crossover_")]
+    found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(found) == len(samples), "one series was exported twice"
+    return found
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return series(metrics).get((f"crossover_{name}", frozenset(labels.items())))
+
+
+# ---------------------------------------------------------------- counters
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("status", [0, 200, 429, 499, 502])
+def test_each_request_counts_once_under_its_outcome_and_class(metrics: Metrics, outcome: Outcome, status: int) -> None:
+    metrics.request_ended(replace(FACTS, outcome=outcome, status=status))
+    counted = {key: count for key, count in series(metrics).items() if key[0] == "crossover_requests_total"}
+    status_class = f"{status // 100}xx" if status else "none"
+    labels = {("role", "speculative"), ("outcome", outcome.value), ("status_class", status_class)}
+    assert counted == {("crossover_requests_total", frozenset(labels)): 1}
+
+
+def test_a_request_that_got_no_place_has_no_role_and_no_attempt(metrics: Metrics) -> None:
+    refused = replace(
+        FACTS, decision=None, attempts=0, outcome=Outcome.FAILED_BEFORE_COMMIT, status=429, failure="queue_full"
+    )
+    metrics.request_ended(refused)
+    labels = {"role": NO_ROLE, "outcome": "failed_before_commit", "status_class": "4xx"}
+    assert value(metrics, "requests_total", **labels) == 1
+    assert value(metrics, "failures_total", role=NO_ROLE, code="queue_full") == 1
+    assert not [name for name, _ in series(metrics) if name == "crossover_attempts_total"]
+    assert value(metrics, "overhead_seconds_count") == 0
+
+
+def test_a_failover_counts_an_attempt_on_each_backend_and_a_retry_on_the_second(metrics: Metrics) -> None:
+    moved = replace(DECISION, role=Role.BASELINE, reason=Reason.FAILOVER)
+    metrics.request_ended(replace(FACTS, decision=moved, attempts=2))
+    assert value(metrics, "attempts_total", role="speculative") == 1
+    assert value(metrics, "attempts_total", role="baseline") == 1
+    assert value(metrics, "retries_total", role="baseline") == 1
+    assert value(metrics, "retries_total", role="speculative") is None
+
+
+def test_a_replay_on_a_fresh_connection_is_a_retry_on_the_same_backend(metrics: Metrics) -> None:
+    metrics.request_ended(replace(FACTS, attempts=2))
+    assert value(metrics, "attempts_total", role="speculative") == 2
+    assert value(metrics, "retries_total", role="speculative") == 1
+
+
+def test_tokens_are_counted_by_kind_and_only_where_an_engine_said(metrics: Metrics) -> None:
+    metrics.request_ended(FACTS)
+    metrics.request_ended(replace(FACTS, usage=Usage()))
+    counted = {kind: value(metrics, "tokens_total", role="speculative", kind=kind) for kind in ("prompt", "cached")}
+    assert counted == {"prompt": 100, "cached": 40}
+    assert value(metrics, "tokens_total", role="speculative", kind="completion") == 20
+
+
+def test_decisions_refusals_changes_and_reloads_are_counted(metrics: Metrics) -> None:
+    metrics.decided(DECISION)
+    metrics.refused("unknown_route")
+    metrics.changed(Change(ChangeKind.CIRCUIT, Role.BASELINE, "closed", "open"))
+    metrics.changed(Change(ChangeKind.PIN, None, "none", "baseline"))
+    metrics.reloaded(accepted=True)
+    metrics.reloaded(accepted=False)
+    assert value(metrics, "decisions_total", role="speculative", reason="regime") == 1
+    assert value(metrics, "refusals_total", code="unknown_route") == 1
+    assert value(metrics, "changes_total", kind="circuit_changed", role="baseline") == 1
+    assert value(metrics, "changes_total", kind="pin_changed", role=NO_ROLE) == 1
+    assert value(metrics, "config_reloads_total", result="accepted") == 1
+    assert value(metrics, "config_reloads_total", result="rejected") == 1
+
+
+# ---------------------------------------------------------------- histograms
+
+
+def test_each_histogram_takes_what_is_known_of_a_request(metrics: Metrics) -> None:
+    metrics.request_ended(FACTS)
+    sums = {
+        "ttft": value(metrics, "ttft_seconds_sum", role="speculative"),
+        "tpot": value(metrics, "tpot_seconds_sum", role="speculative"),
+        "duration": value(metrics, "request_duration_seconds_sum", role="speculative"),
+        "queue": value(metrics, "queue_seconds_sum"),
+        "overhead": value(metrics, "overhead_seconds_sum"),
+    }
+    assert sums == {"ttft": 0.3, "tpot": 0.02, "duration": 2.0, "queue": 0.2, "overhead": 0.0003}
+
+
+def test_what_is_not_known_is_not_observed(metrics: Metrics) -> None:
+    metrics.request_ended(replace(FACTS, ttft_s=None, tpot_s=None, outcome=Outcome.FAILED_AFTER_COMMIT))
+    names = {name for name, _ in series(metrics)}
+    assert not names & {"crossover_ttft_seconds_count", "crossover_tpot_seconds_count"}
+    assert "crossover_request_duration_seconds_count" not in names
+
+
+@pytest.mark.parametrize("name", ["ttft", "tpot", "request_duration", "queue", "overhead"])
+def test_buckets_rise_and_end_in_infinity(metrics: Metrics, name: str) -> None:
+    metrics.request_ended(FACTS)
+    bounds = [dict(labels)["le"] for key, labels in series(metrics) if key == f"crossover_{name}_seconds_bucket"]
+    numbers = [float(bound) for bound in bounds]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == float("inf")
+
+
+# ---------------------------------------------------------------- gauges
+
+
+def test_gauges_are_read_at_each_scrape() -> None:
+    waiting = iter((3, 8))
+    metrics = Metrics(lambda: replace(READING, waiting=next(waiting)))
+    assert value(metrics, "waiting_requests") == 3
+    assert value(metrics, "waiting_requests") == 8
+
+
+def test_gauges_say_what_the_reading_says(metrics: Metrics) -> None:
+    role = {"role": "speculative"}
+    assert value(metrics, "regime", role="speculative") == 0
+    assert value(metrics, "regime", role="baseline") == 1
+    assert value(metrics, "threshold_sequences", bound="enter_at") == 5
+    assert value(metrics, "threshold_sequences", bound="leave_at") == 9
+    assert value(metrics, "smoothed_in_flight") == 6.25
+    assert value(metrics, "ready") == 1
+    assert value(metrics, "in_flight", **role) == 3
+    assert value(metrics, "circuit_state", **role) == 1
+    assert value(metrics, "backend_up", **role) == 1
+    assert value(metrics, "engine_accept_length", **role) == 2.5
+
+
+def test_what_is_unknown_has_no_series(metrics: Metrics) -> None:
+    known = {name for name, labels in series(metrics) if ("role", "baseline") in labels}
+    unknown = {"max_in_flight", "backend_up", "circuit_state_age_seconds", "drift_sequences", "engine_accept_length"}
+    unknown |= {"engine_running", "engine_waiting", "engine_poll_age_seconds"}
+    assert not known & {f"crossover_{name}" for name in unknown}
+    assert {"crossover_in_flight", "crossover_circuit_state"} <= known
+
+
+def test_two_proxies_in_one_process_do_not_share_numbers(metrics: Metrics) -> None:
+    metrics.refused("unknown_route")
+    assert not [name for name, _ in series(Metrics(lambda: READING)) if name == "crossover_refusals_total"]
+
+
+# ---------------------------------------------------------------- closed labels
+
+
+def families(metrics: Metrics) -> dict[str, dict[str, tuple[str, ...]]]:
+    return {family.name: family.labels for family in metrics.families}
+
+
+def require_closed(metrics: Metrics) -> None:
+    """Every label of every sample holds a value that its family's set has."""
+    allowed = families(metrics)
+    for name, labels in series(metrics):
+        family = name if name in allowed else re.sub(r"_(bucket|sum|count)$", "", name)
+        for label, word in labels:
+            assert label == "le" or word in allowed[family][label], f"{name}: {label}={word}"
+
+
+ODD_FACTS = st.builds(
+    replace,
+    st.just(FACTS),
+    outcome=st.sampled_from(Outcome),
+    status=st.integers(-5, 1000),
+    failure=st.none() | st.text(),
+    decision=st.builds(replace, st.just(DECISION), role=st.sampled_from([*Role, None]), reason=st.sampled_from(Reason)),
+    attempts=st.integers(0, 4),
+    route=st.text(),
+    method=st.text(),
+    client=st.text(),
+    traits=st.builds(Traits, model=st.text()),
+)
+
+
+@given(facts=ODD_FACTS)
+def test_no_fact_of_a_request_makes_a_label_value_of_its_own(facts: RequestFacts) -> None:
+    metrics = Metrics(lambda: READING)
+    metrics.request_ended(facts)
+    metrics.refused(facts.failure or facts.route)
+    require_closed(metrics)
+
+
+def test_a_code_that_nobody_declared_counts_as_other(metrics: Metrics) -> None:
+    metrics.refused("words of a client")
+    assert value(metrics, "refusals_total", code=OTHER) == 1
+
+
+def odd_requests(count: int) -> Iterator[bytes]:
+    """Scanners: no two of these have the same path, method, model or user."""
+    for number in range(count):
+        match number % 8:
+            case 0 | 1 | 2:
+                yield request(f"/wp-{number}/admin.php?x={number}", method="GET")
+            case 3:
+                yield request(f"/v1/models/model-{number}", method="DELETE")
+            case 4:
+                yield request(f"/v1/files-{number}", b"{}")
+            case 5:
+                yield request(f"/v1/%2e%2e/{number}", method="GET")
+            case 6:
+                yield request("/flush_cache", b"", f"user-agent: scanner-{number}")
+            case _:
+                body = chat(user=f"user-{number}", model=f"model-{number}" + "x" * (number % 64))
+                yield request("/v1/chat/completions", body, f"authorization: Bearer {number}")
+
+
+async def sent_down_one_connection(app: App, requests: list[bytes]) -> None:
+    """All requests, some at a time, over one connection."""
+    async with RawClient(app.port) as client:
+        for start in range(0, len(requests), 20):
+            batch = requests[start : start + 20]
+            await client.send(b"".join(batch))
+            for _ in batch:
+                await client.answer()
+
+
+async def malformed(app: App, number: int) -> None:
+    async with RawClient(app.port) as client:
+        await client.send(b"M%dTHOD / HTTP/1.1\r\nhost: x\r\n\r\n" % number)
+        assert (await client.answer()).status == 400
+
+
+async def test_the_number_of_series_does_not_change_under_ten_thousand_odd_requests() -> None:
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b, running(settings(a.url, b.url)) as app:
+        requests = list(odd_requests(10_000))
+        await sent_down_one_connection(app, requests[:16])
+        await malformed(app, 0)
+        before = series(app.metrics).keys()
+        await sent_down_one_connection(app, requests[16:])
+        for number in range(16):
+            await malformed(app, number)
+        await until(lambda: not app.relay.trips)
+        after = series(app.metrics)
+        require_closed(app.metrics)
+    assert set(after) == set(before)
+    assert after["crossover_requests_total", _finished("speculative")] == 1250
+    assert sum(count for (name, _), count in after.items() if name == "crossover_refusals_total") == 8767
+
+
+def _finished(role: str) -> frozenset[tuple[str, str]]:
+    return frozenset({("role", role), ("outcome", "finished"), ("status_class", "2xx")})
+
+
+# ---------------------------------------------------------------- documented
+
+
+def documented() -> dict[str, str]:
+    """Names in the table of docs/metrics.md, with their types."""
+    return dict(re.findall(r"^\| `(crossover_\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE))
+
+
+def exported(metrics: Metrics) -> dict[str, str]:
+    """Names and types as a scrape tells them."""
+    pairs = re.findall(r"^# TYPE (crossover_\w+) (\w+)$", metrics.exposition().decode(), re.MULTILINE)
+    return dict(pairs)
+
+
+def test_every_family_is_documented_and_every_documented_one_exists(metrics: Metrics) -> None:
+    assert documented() == exported(metrics), "docs/metrics.md is stale; mend: .venv/bin/python scripts/docs.py"
+
+
+def test_every_family_has_help_and_a_base_unit(metrics: Metrics) -> None:
+    text = metrics.exposition().decode()
+    for name in exported(metrics):
+        assert re.search(rf"^# HELP {name} \S.*\.$", text, re.MULTILINE), f"{name} has no sentence of help"
+        assert not re.search(r"_(ms|milliseconds|minutes|kb|mb)(_|$)", name)
+
+
+# ---------------------------------------------------------------- through the whole proxy
+
+
+async def test_a_request_that_waited_in_vain_is_told_with_its_wait() -> None:
+    async with (
+        FakeEngine(max_running_requests=1, script=_silent) as a,
+        FakeEngine(max_running_requests=1, script=_silent, role="baseline") as b,
+        running(settings(a.url, b.url, queue={"max_wait_s": 0.05})) as app,
+        RawClient(app.port) as first,
+        RawClient(app.port) as second,
+        RawClient(app.port) as third,
+    ):
+        await first.send(request(body=chat()))
+        await second.send(request(body=chat()))
+        await until(lambda: app.desk.snapshot().in_flight == 2)
+        await third.send(request(body=chat()))
+        assert (await third.answer()).status == 503
+        await until(lambda: value(app.metrics, "queue_seconds_count") == 1)
+        waited = value(app.metrics, "queue_seconds_sum")
+    assert waited is not None
+    assert 0.05 <= waited < 5
+
+
+async def _silent(exchange: Exchange) -> None:
+    await exchange.gone()
