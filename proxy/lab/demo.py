@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from proxy.config import Settings, from_mapping
+from proxy.errors import ConfigError
 from proxy.lab.curves import DEFAULT_CURVE, crossing, find
 from proxy.model import ROLES, Policy, Role
 
@@ -17,20 +18,25 @@ ENTER_SHARE = 0.5
 
 
 class Demo:
-    """Two embedded engines after one published curve. Raises ConfigError for an unknown one, with those known."""
+    """Two embedded engines after one published curve. Raises ConfigError for an unknown one, naming those there are,
+    and from `start` when an engine does not start."""
 
     def __init__(self, curve: str | None, policy: str | None, time_scale: float) -> None:
         self._name = curve or DEFAULT_CURVE
         self.curve = find(self._name)
-        self._policy = policy
+        self._read_curve(policy)
         self._time_scale = time_scale
         self._engines: dict[Role, asyncio.subprocess.Process] = {}
         self._ports: dict[Role, int] = {}
 
     async def start(self) -> None:
         """Start both engines and wait until they listen."""
-        async with asyncio.timeout(START_WITHIN_S):
-            await asyncio.gather(*(self._start(role) for role in ROLES))
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                await asyncio.gather(*(self._start(role) for role in ROLES))
+        except TimeoutError as error:
+            message = f"the embedded engines did not start within {START_WITHIN_S:g} s; is this machine very busy?"
+            raise ConfigError(message) from error
 
     async def stop(self) -> None:
         """End both engines."""
@@ -47,39 +53,48 @@ class Demo:
 
     def settings(self) -> Settings:
         """Settings in front of the two engines, with thresholds from the curve."""
-        routing: dict[str, object] = {"allow_header": True, **self._routing()}
+        routing = {"policy": self._policy, "pin": self._pin, "leave_at": self._leave_at, "enter_at": self._enter_at}
         urls = {role.value: {"url": f"http://127.0.0.1:{self._ports[role]}"} for role in ROLES}
-        return from_mapping({"backends": urls, "routing": routing, "log": {"format": "text", "level": "error"}})
+        log = {"format": "text", "level": "error"}
+        return from_mapping({"backends": urls, "routing": {"allow_header": True, **routing}, "log": log})
 
     def greet(self, port: int, admin_port: int) -> None:
         """Tell the person at the terminal what runs and what to try."""
-        at = crossing(self.curve)
-        verdict = f"baseline overtakes near {at:.0f} in flight" if at else "speculation never pays on this curve"
-        routing = self._routing()
+        url = f"http://127.0.0.1:{port}"
         print(  # noqa: T201 - the greeting of an interactive command
-            f"Crossover on http://127.0.0.1:{port}, its operators' port on http://127.0.0.1:{admin_port}\n"
-            f"Engines: two embedded ones after {self.curve.name}: {verdict}.\n"
-            f"Policy {routing['policy']}: "
-            f"{_thresholds(routing)}\n\n"
-            f"  curl -N http://127.0.0.1:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+            f"Crossover on {url}, its operators' port on http://127.0.0.1:{admin_port}\n"
+            f"Engines: two embedded ones after {self.curve.name}: {self._verdict}.\n"
+            f"Policy {self._policy}: {self._rule()}.\n\n"
+            f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
             '    -d \'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hello"}]}\'\n'
-            "  .venv/bin/crossover load --ramp\n\n"
+            f"  .venv/bin/crossover load {url} --ramp\n\n"
             "Ctrl-C ends it.",
             flush=True,
         )
 
-    def _routing(self) -> dict[str, object]:
-        at = crossing(self.curve)
-        if at is None:
-            # The curve says never: the baseline serves, speculation is its failover.
-            policy = self._policy or Policy.PINNED.value
-            return {"policy": policy, "pin": Role.BASELINE.value, "leave_at": 2, "enter_at": 1}
-        leave_at = max(2, round(at))
-        return {
-            "policy": self._policy or Policy.THRESHOLD.value,
-            "leave_at": leave_at,
-            "enter_at": max(1, int(leave_at * ENTER_SHARE)),
-        }
+    def _read_curve(self, policy: str | None) -> None:
+        """Policy and thresholds after the curve, where nothing was asked for."""
+        at, first = crossing(self.curve), self.curve.points[0]
+        wins = first.speculative > first.baseline
+        self._pin = (Role.SPECULATIVE if wins else Role.BASELINE).value
+        if at is not None:
+            self._verdict = f"baseline overtakes near {at:.0f} in flight"
+        elif wins:
+            self._verdict = "speculation pays at every concurrency of this curve"
+        else:
+            self._verdict = "speculation never pays on this curve"
+            if any(point.speculative > point.baseline for point in self.curve.points):
+                self._verdict = "speculation does not pay at low load on this curve"
+        self._policy = policy or (Policy.PINNED if at is None else Policy.THRESHOLD).value
+        self._leave_at = 2 if at is None else max(2, round(at))
+        self._enter_at = max(1, int(self._leave_at * ENTER_SHARE))
+
+    def _rule(self) -> str:
+        if self._policy == Policy.PINNED:
+            return f"everything to {self._pin}, the other only as its failover"
+        if self._policy == Policy.OVERFLOW:
+            return f"up to {self._leave_at} sequences on speculative, the rest on baseline"
+        return f"stop speculating at {self._leave_at} sequences in flight, begin again at {self._enter_at}"
 
     async def _start(self, role: Role) -> None:
         engine = await asyncio.create_subprocess_exec(
@@ -95,11 +110,5 @@ class Demo:
             raise RuntimeError("the engine was started without a pipe")
         line = (await engine.stdout.readline()).decode()
         if not line.startswith("ready "):
-            raise ValueError(f"the embedded {role} engine did not start; run it alone: crossover engine --role {role}")
+            raise ConfigError(f"the embedded {role} engine did not start; run it alone: crossover engine --role {role}")
         self._ports[role] = int(line.split()[1])
-
-
-def _thresholds(routing: dict[str, object]) -> str:
-    if routing["policy"] == Policy.PINNED:
-        return f"everything to {routing['pin']}, the other only as its failover."
-    return f"speculate up to {routing['enter_at']}, stop at {routing['leave_at']} sequences in flight."
