@@ -122,8 +122,7 @@ class App:
             await self._site.stop()
         self._front.pre_shutdown()
         await self._until_idle(timeouts.drain_s)
-        self.end_now()
-        await self._until_idle(END_WITHIN_S)
+        await self._end()
 
     def end_now(self) -> None:
         """End every request that waits or runs."""
@@ -133,7 +132,7 @@ class App:
 
     async def stop(self) -> None:
         """Close every socket and task. In flight is zero afterwards."""
-        self.end_now()
+        await self._end()
         for runner in reversed(self._runners):
             await runner.cleanup()
         self.phase = Phase.STOPPED
@@ -204,6 +203,7 @@ class App:
             "warnings": [{"code": each.code, "message": each.message} for each in self.warnings],
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
+            "dropped_in_flight": self._dropped(),
         }
 
     def decisions(self) -> list[tuple[float, DecisionRecord]]:
@@ -228,6 +228,11 @@ class App:
         for line in self.pair.connect(line_rules(settings)):
             line.start()
 
+    def _dropped(self) -> dict[str, int]:
+        """What still runs on backends that a reload has dropped, by url: such an engine is not to be stopped yet."""
+        used = [each.book for each in self.desk.backends]
+        return {book.name: book.in_flight for book in self.desk.ledger.books if book not in used}
+
     def _reject(self, problems: list[str]) -> tuple[bool, list[str]]:
         self.reload_failed = True
         self.metrics.reloaded(accepted=False)
@@ -241,9 +246,15 @@ class App:
         await site.start()
         return runner.addresses[0][1], site
 
+    async def _end(self) -> None:
+        """End what still runs; a client that does not even read its error event is not waited for."""
+        self.end_now()
+        await self._until_idle(END_WITHIN_S)
+        self._front.abort()
+
     async def _until_idle(self, limit_s: float) -> None:
         until_s = self.desk.clock() + limit_s
-        while (self.relay.trips or self.admission.waiting) and self.desk.clock() < until_s:  # noqa: ASYNC110 - once
+        while self._front.is_busy() and self.desk.clock() < until_s:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(DRAIN_LOOK_S)
 
     def _ended(self, facts: RequestFacts) -> None:

@@ -139,6 +139,15 @@ class FrontServer(web.Server):
             if isinstance(connection, _Front):
                 connection.leave()
 
+    def is_busy(self) -> bool:
+        """Whether a request is being answered on any connection."""
+        return any(isinstance(connection, _Front) and connection.is_busy() for connection in self.connections)
+
+    def abort(self) -> None:
+        """Close every connection now, unsent bytes and all."""
+        for transport in tuple(self._connections.values()):
+            transport.abort()
+
     def _make_request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
         return _Request(message, payload, protocol, writer, task, self._loop)
 
@@ -161,6 +170,10 @@ class _Front(RequestHandler):
     """Answers what aiohttp itself refuses (broken framing, oversized heads) and what we failed to catch."""
 
     __slots__ = ()
+
+    def is_busy(self) -> bool:
+        """Whether a request has come and its answer is not written yet."""
+        return self._request_in_progress or bool(self._messages)
 
     def leave(self) -> None:
         """Close the connection as soon as no request is on it."""

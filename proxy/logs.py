@@ -23,6 +23,7 @@ from proxy.model import Change, RequestFacts
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Innermost lines of a failure that are logged: from aiohttp's call of ours down to a library's.
 MAX_FRAMES = 12
+_HARMLESS = frozenset({int, float, bool})
 
 
 def configure(style: Literal["json", "text"], level: str) -> FilteringBoundLogger:
@@ -151,7 +152,11 @@ def _lines(trace: TracebackType | None) -> list[str]:
 
 def escape_controls(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Control characters in values are written as escapes: one event is one line, in text as well."""
-    return {name: _escaped(value) for name, value in event.items()}
+    # Most values need nothing: told here and not in `_escaped`, it costs half.
+    return {
+        name: value if type(value) in _HARMLESS or (type(value) is str and value.isprintable()) else _escaped(value)
+        for name, value in event.items()
+    }
 
 
 def _escaped(value: Any) -> Any:

@@ -6,6 +6,8 @@ somebody scrapes; counters and histograms are fed once a request, never once a c
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -130,12 +132,8 @@ class Metrics:
         self._duration = histogram(
             "request_duration", "Finished requests: head read to last byte written.", DURATION_BUCKETS, role=SOME_ROLE
         )
-        self._queue = histogram(
-            "queue", "Waiting for room on a backend; those who waited in vain included.", QUEUE_BUCKETS
-        )
-        self._overhead = histogram(
-            "overhead", "The proxy's own time from admission to the request being sent.", OVERHEAD_BUCKETS
-        )
+        self._queue = histogram("queue", "Waiting for room on a backend, also in vain.", QUEUE_BUCKETS)
+        self._overhead = histogram("overhead", "The proxy's own time from admission to sending.", OVERHEAD_BUCKETS)
         self.families += [Family(f"crossover_{each.name}", "gauge", each.text, each.labels) for each in GAUGES]
         self.registry.register(_Readings(read))
         ProcessCollector(registry=self.registry)
@@ -206,12 +204,22 @@ class Metrics:
 
     def _counter(self, name: str, text: str, **labels: tuple[str, ...]) -> Counter:
         self.families.append(Family(f"crossover_{name}_total", "counter", text, labels))
-        return Counter(f"crossover_{name}", text, tuple(labels), registry=self.registry)
+        return _remembering(Counter(f"crossover_{name}", text, tuple(labels), registry=self.registry))
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], **labels: tuple[str, ...]) -> Histogram:
         whole = f"crossover_{name}_seconds"
         self.families.append(Family(whole, "histogram", text, labels))
-        return Histogram(whole, text, tuple(labels), registry=self.registry, buckets=buckets)
+        return _remembering(Histogram(whole, text, tuple(labels), registry=self.registry, buckets=buckets))
+
+
+Labelled = TypeVar("Labelled", Counter, Histogram)
+
+
+def _remembering(family: Labelled) -> Labelled:
+    """The same family, whose `labels` finds each child once: finding it anew takes longer than counting. What is
+    remembered stays small, since all values of a label are a closed set."""
+    family.labels = cache(family.labels)  # type: ignore[method-assign]
+    return family
 
 
 def codes(kind: type[CrossoverError] = CrossoverError) -> Iterator[str]:

@@ -128,8 +128,9 @@ def _by_status(status: int) -> Verdict:
 
 def _by_first_event(scanner: Scanner) -> Verdict:
     if scanner.error is None:
-        # The same refusal after another hop inside the engine: no error object, only this finish_reason.
-        return Verdict.BUSY if scanner.aborted else Verdict.GOOD
+        # The same refusal after another hop inside the engine: no error object, only this finish_reason. After content
+        # it means that somebody aborted this very request, which must not be made again elsewhere.
+        return Verdict.BUSY if scanner.aborted and not scanner.first_content else Verdict.GOOD
     return _by_status(scanner.error.status or 500)
 
 

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.app import App
-from proxy.model import RequestFacts, Role
-from proxy.routing.breaker import Circuit
-
 from fakes.engine import FakeEngine, Script, either
 from fakes.proxy import running, settings
 from fakes.raw import Said, ask, chat, request
 from fakes.until import until
+
+from proxy.app import App
+from proxy.model import RequestFacts, Role
+from proxy.routing.breaker import Circuit
 
 
 @dataclass
@@ -54,16 +54,16 @@ async def staged(
     async with (
         FakeEngine(script=a, host=host, max_running_requests=max_in_flight) as first,
         FakeEngine(role="baseline", script=b, host=host, max_running_requests=max_in_flight) as second,
+        running(settings(first.url, second.url, **sections)) as app,
     ):
-        async with running(settings(first.url, second.url, **sections)) as app:
-            stage = Stage(first, second, app)
-            told = app.relay.on_end
+        stage = Stage(first, second, app)
+        told = app.relay.on_end
 
-            def note(facts: RequestFacts) -> None:
-                stage.ended.append(facts)
-                told(facts)
+        def note(facts: RequestFacts) -> None:
+            stage.ended.append(facts)
+            told(facts)
 
-            app.relay.on_end = note
-            yield stage
-            await until(lambda: not app.relay.trips, what="the end of every request")
-            await until(lambda: stage.in_flight == 0, what="in flight back to zero")
+        app.relay.on_end = note
+        yield stage
+        await until(lambda: not app.relay.trips, what="the end of every request")
+        await until(lambda: stage.in_flight == 0, what="in flight back to zero")

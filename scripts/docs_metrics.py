@@ -1,0 +1,118 @@
+"""The text of docs/metrics.md, from what proxy/metrics.py and proxy/errors.py say. docs.py writes it."""
+
+from collections.abc import Iterable, Iterator
+
+import proxy.app  # noqa: F401 - the whole error tree is known only once every part is loaded
+from proxy.errors import ConfigError, CrossoverError
+from proxy.metrics import ERROR_EVENT, OTHER, Family, Metrics
+from proxy.model import Outcome, Reason
+
+HEAD = """\
+# Metrics
+
+<!-- Written by scripts/docs.py from proxy/metrics.py and proxy/errors.py: change it there. -->
+
+`GET /metrics` on the operators' port (`admin`, 29000 by default) in Prometheus' text format. Counters and histograms
+are fed when a request ends, gauges are read at the scrape. Durations are in seconds; what is in flight, running or
+waiting is counted in sequences (prompts times `n`), unless the name says requests.
+
+Labels come from the closed sets below: no path, header, model name or user of a client ever becomes one, so the number
+of series is bounded however odd the traffic. `role` is `speculative` or `baseline`, and `none` where a request never
+got a place. A label value appears once it has happened. The usual `process_*` and `python_gc_*` metrics come along.
+
+Questions that occupy no engine (model list, tokenising) and the proxy's own health answers are not counted here.
+
+## Families
+"""
+
+REASONS = {
+    Reason.PINNED: "Policy `pinned`.",
+    Reason.OPERATOR_PIN: "Pinned at run time by `POST /pin`.",
+    Reason.HEADER: "The client asked by `x-crossover-backend`, and `routing.allow_header` lets it.",
+    Reason.RULE: "A rule of `routing.rules` matched.",
+    Reason.REGIME: "Policy `threshold`: the role that is favoured now.",
+    Reason.ROOM: "Policy `overflow`: the speculative backend is below `leave_at`.",
+    Reason.OVERFLOW: "Policy `overflow`: the speculative backend is at `leave_at`.",
+    Reason.ONLY_ELIGIBLE: "The other backend is down, its circuit is open, or it drains.",
+    Reason.OTHER_FULL: "The other backend was preferred and is at `max_in_flight`.",
+    Reason.FAILOVER: "The other backend has just failed this request.",
+    Reason.ALL_DOWN: "No backend is eligible: routed as if all were.",
+    Reason.FULL: "Never counted here: without room a request waits, or is refused with a code below.",
+}
+
+OUTCOMES = {
+    Outcome.FINISHED: "Answered to the end. An engine's refusal of a wrong request is such an answer too.",
+    Outcome.FAILED_BEFORE_COMMIT: "Answered with an error, an engine's or the proxy's own.",
+    Outcome.FAILED_AFTER_COMMIT: "The answer broke off after it had begun, or the engine put an error into it.",
+    Outcome.CLIENT_GONE_WAITING: "The client left before its answer began; class `4xx`, 499 in the log.",
+    Outcome.CLIENT_GONE_IN_STREAM: "The client left while its answer came.",
+    Outcome.SHUT_DOWN: "The proxy ended it to shut down.",
+}
+
+
+def metrics_page() -> str:
+    """The page as Markdown."""
+    chapters = (
+        HEAD,
+        *families(),
+        "\n## Reasons of a decision\n",
+        *table("reason", REASONS.items()),
+        "\n## Outcomes of a request\n",
+        *table("outcome", OUTCOMES.items()),
+        "\n## Codes of errors\n",
+        *codes(),
+    )
+    return "\n".join(chapters) + "\n"
+
+
+def table(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Words with what they mean."""
+    yield f"| {name} | meaning |"
+    yield "|---|---|"
+    for word, text in rows:
+        yield f"| `{word}` | {text} |"
+
+
+def families() -> Iterator[str]:
+    """A row for each family; long sets of label values are told below the table."""
+    yield "| name | type | labels | meaning |"
+    yield "|---|---|---|---|"
+    for family in Metrics(lambda: None).families:  # type: ignore[arg-type,return-value]  # nothing is scraped here
+        yield f"| `{family.name}` | {family.kind} | {labels(family)} | {family.text} |"
+
+
+def labels(family: Family) -> str:
+    """Names of the labels, each with its values where they are few and told nowhere else."""
+    told = []
+    for name, values in family.labels.items():
+        brief = name in ("kind", "result", "bound")
+        told.append(f"`{name}`: {', '.join(values)}" if brief else f"`{name}`")
+    return "; ".join(told)
+
+
+def codes() -> Iterator[str]:
+    """A row for each code of an error, with the status that goes with it."""
+    yield "| code | status | meaning |"
+    yield "|---|---|---|"
+    told = {ConfigError.code}  # ends a start or a reload, never a request
+    for kind in tree(CrossoverError):
+        if kind.code not in told:
+            told.add(kind.code)
+            yield f"| `{kind.code}` | {kind.status} | {meaning(kind)} |"
+    yield f"| `{ERROR_EVENT}` | 200 | The engine reported an error inside a stream that had begun. |"
+    yield f"| `{OTHER}` | | A code that is not on this list. |"
+
+
+def tree(kind: type[CrossoverError]) -> Iterator[type[CrossoverError]]:
+    """An error and all below it."""
+    yield kind
+    for each in kind.__subclasses__():
+        yield from tree(each)
+
+
+def meaning(kind: type[CrossoverError]) -> str:
+    """What an error says of itself in its first paragraph."""
+    if kind is CrossoverError:
+        return "The proxy failed on the request; its log has the type and the place."
+    text = (kind.__doc__ or "").partition("\n\n")[0]
+    return " ".join(text.split())
