@@ -13,18 +13,19 @@ OK, FAILED = 0, 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 clean, 1 configuration or start-up error (2 bad usage, by argparse)."""
-    options = _parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    options = _parser(argv[:1]).parse_args(argv)
     code: int = options.run(options)
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="crossover", description="One endpoint, two engines, measured.")
     parser.add_argument("--version", action="version", version=f"crossover {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands)
     _add_check(commands)
-    _add_lab(commands)
+    _add_lab(commands, first)
     _add_status(commands)
     return parser
 
@@ -43,7 +44,7 @@ def _add_serve(commands: Any) -> None:
     demo.add_argument(
         "--time-scale", type=float, default=1.0, metavar="X", help="engines X times slower than the curve"
     )
-    serve.set_defaults(run=_serve)
+    serve.set_defaults(run=_serve, refuse=serve.error)
 
 
 def _add_check(commands: Any) -> None:
@@ -53,10 +54,10 @@ def _add_check(commands: Any) -> None:
     check.set_defaults(run=_check)
 
 
-def _add_lab(commands: Any) -> None:
+def _add_lab(commands: Any, first: Sequence[str]) -> None:
     load = commands.add_parser("load", help="measure an endpoint under closed-loop or Poisson load")
     engine = commands.add_parser("engine", help="run one embedded engine")
-    if "load" in sys.argv[1:2] or "engine" in sys.argv[1:2]:
+    if "load" in first or "engine" in first:
         from proxy.lab import engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
 
         loadgen.add_arguments(load)
@@ -72,6 +73,8 @@ def _add_status(commands: Any) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    if options.config is not None and (options.curve or options.policy or options.time_scale != 1.0):
+        options.refuse("--curve, --policy and --time-scale are for the demo, which runs without CONFIG; leave one out")
     from proxy import serve  # noqa: PLC0415
 
     return serve.run(options)

@@ -4,6 +4,7 @@ What a request meets is in door.py, what an operator sees in admin.py; this file
 """
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -17,6 +18,7 @@ from proxy.admin import Admin
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, FrontServer, Readiness
+from proxy.errors import ConfigError
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
@@ -84,7 +86,7 @@ class App:
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Look at the backends, then listen. Raises OSError when a port is taken."""
+        """Look at the backends, then listen. Raises ConfigError when a port cannot be had."""
         async with self._turn:
             await self._start()
 
@@ -99,9 +101,9 @@ class App:
             line.start()
         listen, admin = self.settings.listen, self.settings.admin
         admin_runner = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
-        self.admin_port, _ = await self._listen(admin_runner, admin.host, admin.port)
+        self.admin_port, _ = await self._listen(admin_runner, "admin", admin.host, admin.port)
         front_runner = web.ServerRunner(self._front, shutdown_timeout=END_WITHIN_S)
-        self.port, self._site = await self._listen(front_runner, listen.host, listen.port)
+        self.port, self._site = await self._listen(front_runner, "listen", listen.host, listen.port)
         self.phase = Phase.SERVING
         self.logger.info(
             "started", version=__version__, host=listen.host, port=self.port, admin=f"{admin.host}:{self.admin_port}"
@@ -239,11 +241,14 @@ class App:
         self.logger.error("config_rejected", problems=problems)
         return False, problems
 
-    async def _listen(self, runner: web.BaseRunner, host: str, port: int) -> tuple[int, web.TCPSite]:
+    async def _listen(self, runner: web.BaseRunner, section: str, host: str, port: int) -> tuple[int, web.TCPSite]:
         await runner.setup()
         self._runners.append(runner)
         site = web.TCPSite(runner, host, port, backlog=BACKLOG)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigError(_cannot_listen(section, host, port, error)) from error
         return runner.addresses[0][1], site
 
     async def _end(self) -> None:
@@ -283,6 +288,16 @@ class App:
         self.warnings = disagreements(speculative, baseline)
         for each in self.warnings:
             self.logger.warning("backends_disagree", code=each.code, message=each.message)
+
+
+def _cannot_listen(section: str, host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{section}.port: {port} on {host} is taken; mend: stop what listens there, or choose another port"
+    if error.errno == errno.EACCES:
+        return f"{section}.port: {port} on {host} is not allowed to this user; mend: choose a port above 1023"
+    return (
+        f"{section}.host: cannot listen on {host} ({error.strerror or error}); mend: write an address of this machine"
+    )
 
 
 def _engines(settings: Settings) -> "frozenset[Any]":

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import http.client
 import os
 import sys
 import urllib.error
@@ -15,6 +16,7 @@ from proxy.dispatch import Desk
 from proxy.model import ROLES
 from proxy.plan import line_rules, plan
 from proxy.protocol.agreement import disagreements
+from proxy.state.backend import Backend
 from proxy.wire.pair import Pair
 
 OK, FAILED = 0, 1
@@ -52,18 +54,28 @@ async def _look(settings: Settings) -> Iterable[str]:
 def _found(desk: Desk) -> list[str]:
     found = []
     for backend in desk.backends:
-        facts = backend.facts
-        if facts is None:
-            found.append(f"{backend.role}: no answer from {backend.url}; the proxy would start without it")
-        else:
-            found.append(
-                f"{backend.role}: {facts.model} on {backend.url}, version {facts.version}, "
-                f"at most {facts.max_running_requests} sequences at once, speculation {facts.speculative_algorithm}"
-            )
+        found.append(f"{backend.role}: {_state(backend)}")
     speculative, baseline = (desk.backend(role).facts for role in ROLES)
     if speculative is not None and baseline is not None:
         found += [f"warning: {each.message}" for each in disagreements(speculative, baseline)]
     return found
+
+
+def _state(backend: Backend) -> str:
+    facts = backend.facts
+    if facts is None and backend.load is None and not backend.health.up:
+        return f"no answer from {backend.url}; the proxy would start without it"
+    if facts is None:
+        return f"{backend.url} answers but does not say what it runs; is `engine` right?"
+    said = [f"{facts.model or 'a model without a name'} on {backend.url}"]
+    if facts.version:
+        said.append(f"version {facts.version}")
+    if backend.max_in_flight:
+        said.append(f"at most {backend.max_in_flight} sequences in flight")
+    said.append(f"speculation {facts.speculative_algorithm}" if facts.speculative_algorithm else "no speculation told")
+    if backend.health.up is False:
+        said.append("not ready now")
+    return ", ".join(said)
 
 
 def status(url: str) -> int:
@@ -73,7 +85,7 @@ def status(url: str) -> int:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{url.rstrip('/')}/status", timeout=ASK_WITHIN_S) as answer:
             _say(answer.read().decode())
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         _say(f"no status from {url} ({error}); is the proxy running, and is this its admin port?", sys.stderr)
         return FAILED
     return OK

@@ -81,6 +81,12 @@ class UpgradeRefused(InvalidRequest):
     code = "upgrade_not_supported"
 
 
+class SessionUnrouted(InvalidRequest):
+    """The request names state that lives in one engine, and nothing says which."""
+
+    code = "session_unrouted"
+
+
 class BodyTooLarge(InvalidRequest):
     """The body is over `listen.max_body_bytes`."""
 

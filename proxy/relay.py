@@ -16,6 +16,7 @@ from proxy.errors import (
     BackendBusy,
     CrossoverError,
     FirstByteTimeout,
+    SessionUnrouted,
     ShuttingDown,
     Side,
     UpstreamError,
@@ -26,6 +27,7 @@ from proxy.protocol.routes import Route
 from proxy.routing import blame
 from proxy.routing.blame import Fault, Suspicion
 from proxy.routing.breaker import Event
+from proxy.routing.policy import preference
 from proxy.wire.admission import Admission
 from proxy.wire.attempt import Opened, Verdict, open_answer
 from proxy.wire.body import read_body
@@ -189,7 +191,12 @@ class Trip:
             request.headers.get("Content-Encoding"),
             asked_role(request.headers.get("x-crossover-backend")),
         )
-        self._read_s = self._desk.clock()
+        self._read_s = self._admitted_s = self._sent_s = self._desk.clock()
+        if self._traits.session and preference(self._desk.rules, self._traits) is None:
+            raise SessionUnrouted(
+                "session_params and previous_response_id name state that only one engine has; add a rule such as "
+                "{when: session, role: baseline} to routing.rules, so that all such requests go to the same backend"
+            )
         try:
             assignment = await self._relay.admission.admit(self._traits, self._id, self._route.template)
         finally:
@@ -313,7 +320,7 @@ class Trip:
 
     def _greet(self, opened: Opened) -> None:
         """A good first event closes a half-open circuit at once; it must not wait for a long stream's end."""
-        if self._assignment is None:
+        if self._assignment is None or opened.mute:
             return
         self._desk.tokens_flowed(self._assignment.backend)
         if self._assignment.probe:

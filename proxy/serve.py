@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import resource
 import signal
@@ -53,16 +54,16 @@ async def _run(options: argparse.Namespace) -> int:
 async def _demo(options: argparse.Namespace) -> int:
     from proxy.lab.demo import Demo  # noqa: PLC0415 - the laboratory is loaded for the demo alone
 
-    demo = Demo(options.curve, options.policy, options.time_scale)
     try:
-        await demo.start()
-        settings = _overridden(demo.settings(), options)
-        return await serve(settings, lambda: settings, None, greet=lambda app: demo.greet(app.port, app.admin_port))
-    except (ConfigError, ValueError) as error:
-        print(error, file=sys.stderr)  # noqa: T201 - before there is a logger
+        demo = Demo(options.curve, options.policy, options.time_scale)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(demo.stop)
+            await demo.start()
+            settings = _overridden(demo.settings(), options)
+            return await serve(settings, lambda: settings, None, greet=lambda app: demo.greet(app.port, app.admin_port))
+    except (ConfigError, ValueError, TimeoutError) as error:
+        print(str(error) or "the embedded engines did not start in time; try again", file=sys.stderr)  # noqa: T201
         return FAILED
-    finally:
-        await demo.stop()
 
 
 def read(path: Path, options: argparse.Namespace) -> Settings:
@@ -89,8 +90,8 @@ async def serve(
     signals = _Signals(app.reload)
     try:
         await app.start()
-    except OSError as error:
-        logger.error("start_failed", message=f"{error.strerror or error}; is another proxy on this port?")
+    except ConfigError as error:
+        logger.error("start_failed", message=error.message)
         await app.stop()
         return FAILED
     if greet is not None:

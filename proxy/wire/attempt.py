@@ -54,6 +54,11 @@ class Opened:
         return _header(self.answer.headers, "content-type").partition(";")[0].strip().lower()
 
     @property
+    def mute(self) -> bool:
+        """Whether a stream has brought comments only, which say nothing of the engine behind its HTTP server."""
+        return self.scanner is not None and not self.scanner.events
+
+    @property
     def coded(self) -> bool:
         """Whether the body is compressed, and so not for us to read."""
         return _header(self.answer.headers, "content-encoding").strip().lower() not in ("", "identity")
@@ -96,7 +101,9 @@ async def _judge(answer: Answer, dialect: Dialect) -> Opened:
 async def _peek(opened: Opened, scanner: Scanner) -> None:
     size_bytes = 0
     while not (scanner.first_content or scanner.finished or scanner.error) and size_bytes < PEEK_MAX_BYTES:
-        data = await _more(opened, None if scanner.events == 0 else PEEK_MORE_S)
+        # A comment is an engine's sign of life before its first token: held back it would be none.
+        begun = scanner.events or (size_bytes and scanner.at_boundary)
+        data = await _more(opened, PEEK_MORE_S if begun else None)
         if data is None:
             return
         if not data and not scanner.events:

@@ -97,7 +97,7 @@ class Passage:
 
     async def _pump(self, response: Downstream, guard: StallGuard) -> None:
         for data in self.opened.peeked:
-            await self._push(response, data)
+            await self._push(response, data, scanned=True)
         read = self.opened.answer.read
         while not self.opened.whole:
             guard.waiting()
@@ -112,13 +112,14 @@ class Passage:
         if self._hold is not None and (rest := self._hold.rest()):
             await response.write(rest)
 
-    async def _push(self, response: Downstream, data: bytes) -> None:
+    async def _push(self, response: Downstream, data: bytes, *, scanned: bool = False) -> None:
         scanner, hold = self.opened.scanner, self._hold
         if scanner is None or hold is None:
             self._keep(data)
             await response.write(data)
             return
-        scanner.feed(data)
+        if not scanned:
+            scanner.feed(data)
         ready = hold.feed(data)
         if ready:
             await response.write(ready)
