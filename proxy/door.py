@@ -66,7 +66,7 @@ class Door:
                 return own
             if self.closed:
                 raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
-            if "upgrade" in request.headers.get("Connection", "").lower() and request.headers.get("Upgrade"):
+            if "upgrade" in request.headers.get("Connection", "").lower() and _upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             route = self._find(request)
             dialect = route.dialect

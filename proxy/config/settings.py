@@ -124,7 +124,7 @@ class Rule(Section):
 
     when: Annotated[RuleKind, Word]
     """What the rule matches: output bound by a grammar or schema, a long prompt, or a request that names state in one
-    engine (session_params, previous_response_id). The last kind is refused where neither a rule nor a pin says where."""
+    engine (session_params, previous_response_id). The last kind is refused where no rule and no pin says where."""
     role: Annotated[Role, Word]
     """Where such requests go."""
     min_prompt_bytes: Annotated[int, Field(ge=1, le=1 << 34)] | None = None
