@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import StreamReader, web
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from structlog.typing import FilteringBoundLogger
 
 from proxy.errors import CrossoverError, InvalidRequest, ShuttingDown, Side, UpgradeRefused
@@ -19,7 +19,7 @@ from proxy.model import Dialect
 from proxy.protocol import headers, routes
 from proxy.protocol.routes import EngineKind, Route
 from proxy.relay import Relay
-from proxy.wire.downstream import error_response
+from proxy.wire.downstream import SERVER, error_response
 
 # Heads of clients: long keys, traces and cookies fit; aiohttp answers 400 above.
 MAX_HEAD_LINE_BYTES = 65536
@@ -66,7 +66,7 @@ class Door:
                 return own
             if self.closed:
                 raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
-            if "upgrade" in request.headers.get("Connection", "").lower() and _upgrades(request):
+            if _upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             route = self._find(request)
             dialect = route.dialect
@@ -81,12 +81,13 @@ class Door:
         if request.method not in ("GET", "HEAD"):
             return None
         if path in routes.LIVENESS_PATHS:
-            return web.json_response({"status": "alive"})
+            return web.json_response({"status": "alive"}, headers={"Server": SERVER})
         if path in routes.READINESS_PATHS:
             state = self._readiness()
             return web.json_response(
                 {"status": "ready" if state.ready else "not_ready", "reason": state.reason},
                 status=200 if state.ready else 503,
+                headers={"Server": SERVER},
             )
         return None
 
@@ -113,6 +114,13 @@ class Door:
         self._logger.info("request_refused", request_id=request_id, client=client, status=error.status, code=error.code)
         close = isinstance(error, ShuttingDown | UpgradeRefused)
         return error_response(error, dialect, [("x-request-id", request_id)], close=close)
+
+
+def _upgrades(request: web.BaseRequest) -> bool:
+    """Whether a request is of no use without its upgrade. The offer of HTTP/2, which Java's own client makes with every
+    first request, may be passed over (RFC 9110, section 7.8)."""
+    asked = "upgrade" in request.headers.get("Connection", "").lower()
+    return asked and request.headers.get("Upgrade", "").strip().lower() not in ("", "h2c")
 
 
 class FrontServer(web.Server):
@@ -169,7 +177,22 @@ class _Request(web.BaseRequest):
 class _Front(RequestHandler):
     """Answers what aiohttp itself refuses (broken framing, oversized heads) and what we failed to catch."""
 
-    __slots__ = ()
+    __slots__ = ("_body",)
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._body: StreamReader | None = None  # of the newest request
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes. Where they break the framing of a body under way its reader is told: aiohttp only queues a
+        refusal behind that request, which would wait for the rest of its body until its time is over."""
+        super().data_received(data)
+        for message, body in self._messages:
+            if not isinstance(message, _ErrInfo):
+                self._body = body
+            elif self._body is not None and not self._body.is_eof():
+                self._body.set_exception(web.RequestPayloadError("the framing of the body is broken"))
+                self._body.feed_eof()
 
     def is_busy(self) -> bool:
         """Whether a request has come and its answer is not written yet."""

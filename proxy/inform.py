@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from proxy.dispatch import Desk
-from proxy.errors import BackendUnreachable, FirstByteTimeout, RouteRefused, UpstreamError
+from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, RouteRefused, UpstreamError
 from proxy.model import Dialect, Role
 from proxy.protocol import headers
 from proxy.protocol.engines import shows_keys
@@ -26,6 +26,9 @@ from proxy.wire.upstream import Call
 
 # These answer from memory; one that takes longer is a hung engine, and the other may do better.
 ANSWER_WITHIN_S = 30.0
+# Answers are held whole. The largest honest ones are token lists of the largest bodies; one that never ends must not
+# fill the memory.
+ANSWER_MAX_BYTES = 128 * 1024 * 1024
 # The model list is kept to be answered when no engine lives; other answers are not.
 REMEMBERED = "/v1/models"
 # SGLang lists its launch arguments there, keys included.
@@ -75,7 +78,9 @@ class Informer:
         raise trouble
 
     def _remember(self, request: web.BaseRequest, route: Route, told: _Told) -> None:
-        if route.template == REMEMBERED and told.answer.status == 200 and request.method == "GET":
+        """Keep a model list that any client can read, whatever codings it accepts."""
+        coded = any(name.lower() == "content-encoding" for name, _ in told.answer.headers)
+        if route.template == REMEMBERED and told.answer.status == 200 and request.method == "GET" and not coded:
             self._models = told
 
     def _order(self, request: web.BaseRequest) -> list[Backend]:
@@ -107,9 +112,13 @@ def _guard(route: Route, answer: Kept) -> None:
 
 async def _whole(opened: Opened, within_s: float) -> Kept:
     pieces: list[bytes] = []
+    size_bytes = 0
     try:
         async with asyncio.timeout(within_s):
             while data := await opened.answer.read():
+                size_bytes += len(data)
+                if size_bytes > ANSWER_MAX_BYTES:
+                    raise BackendBroken(f"the backend's answer is over {ANSWER_MAX_BYTES} bytes")
                 pieces.append(data)
     except TimeoutError as error:
         raise FirstByteTimeout(f"the backend did not finish its answer within {within_s:g} s") from error

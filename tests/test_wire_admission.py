@@ -2,93 +2,20 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from fakes.until import turns
+from fakes.waiting import LINGER_S, OPEN_S, SPECULATIVE, Rig, leaping, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import tasks
-from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
+from proxy.dispatch import Assignment
 from proxy.errors import QueueFull, QueueTimeout, ShuttingDown
-from proxy.model import ROLES, CircuitState, Outcome, Policy, Role, Traits
-from proxy.routing.breaker import BreakerRules, Event
-from proxy.routing.health import HealthRules
-from proxy.routing.retries import RetryRules
-from proxy.routing.rules import Rules
-from proxy.wire.admission import LOOK_AGAIN_S, Admission, QueueRules
-
-SPECULATIVE, BASELINE = ROLES
-LINGER_S = 5.0
-OPEN_S = 10.0
-
-
-class LeapingLoop(asyncio.SelectorEventLoop):
-    """A loop that never sleeps: when all wait, its clock leaps to the next timer."""
-
-    leapt_s = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.leapt_s
-
-    def _run_once(self) -> None:
-        if not self._ready:
-            due_s = min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=0.0)
-            self.leapt_s += max(0.0, due_s - self.time())
-        super()._run_once()
-
-
-class Rig:
-    def __init__(self, limits: tuple[int, int] = (1, 1), max_waiting: int = 100, max_wait_s: float = 60.0) -> None:
-        self.loop = asyncio.get_running_loop()
-        rules = Rules(policy=Policy.OVERFLOW, allow_header=True, leave_at=1000)
-        backends = (
-            BackendPlan(SPECULATIVE, "http://a", limits[0]),
-            BackendPlan(BASELINE, "http://b", limits[1]),
-        )
-        breaker = BreakerRules(max_failures=5, open_s=OPEN_S)
-        self.desk = Desk(Plan(backends, rules, breaker, HealthRules(), RetryRules(), LINGER_S), self.loop.time)
-        self.admission = Admission(self.desk, QueueRules(max_waiting, max_wait_s))
-        self.started: list[str] = []
-
-    async def admit(self, name: str = "x", weight: int = 1, asked: Role | None = None) -> Assignment:
-        place = await self.admission.admit(Traits(weight=weight, asked=asked), name, "/generate")
-        self.started.append(name)
-        return place
-
-    async def queue(self, name: str, weight: int = 1, asked: Role | None = None) -> "asyncio.Task[Assignment]":
-        """A request that is in the queue, or has its place, when this returns."""
-        task = tasks.spawn(self.admit(name, weight, asked), name=name)
-        await turns(2)
-        return task
-
-    def finish(self, place: Assignment) -> None:
-        self.desk.settle(place, Outcome.FINISHED)
-
-    def in_flight(self, role: Role | None = None) -> int:
-        snapshot = self.desk.snapshot()
-        return snapshot.in_flight if role is None else snapshot.of(role).in_flight
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def all_of_it() -> None:
-        await scenario()
-
-    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
-        runner.run(all_of_it())
-
-
-def leaping(scenario: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run a test on a loop that never sleeps."""
-
-    def test() -> None:
-        run(scenario)
-
-    test.__doc__ = scenario.__doc__
-    return test
-
+from proxy.model import ROLES, CircuitState, Outcome
+from proxy.routing.breaker import Event
+from proxy.wire.admission import LOOK_AGAIN_S, QueueRules
 
 # ---------------------------------------------------------------- first come, first served
 
@@ -284,136 +211,6 @@ async def test_leaving_and_timing_out_in_one_tick_is_no_trouble() -> None:
     await asyncio.sleep(3.0)
     assert waiter.done()
     assert (rig.admission.waiting, rig.in_flight()) == (0, 2)
-
-
-# ---------------------------------------------------------------- who blocks whom
-
-
-@leaping
-async def test_a_blocked_pinned_waiter_blocks_only_those_who_want_the_same_backend() -> None:
-    rig = Rig()
-    fast, slow = await rig.admit("fast", asked=SPECULATIVE), await rig.admit("slow", asked=BASELINE)
-    pinned = await rig.queue("pinned", asked=SPECULATIVE)
-    behind = await rig.queue("behind", asked=SPECULATIVE)
-    free = await rig.queue("free")
-    rig.finish(slow)
-    assert (await free).backend.role is BASELINE
-    assert not (pinned.done() or behind.done())
-    rig.finish(fast)
-    rig.finish(await pinned)
-    assert (await behind).backend.role is SPECULATIVE
-    assert rig.started == ["fast", "slow", "free", "pinned", "behind"]
-
-
-@leaping
-async def test_a_heavy_request_waits_until_all_its_sequences_fit() -> None:
-    """Case H11: a request of sixteen sequences takes sixteen places."""
-    rig = Rig(limits=(16, 16))
-    light = [await rig.admit(asked=role) for role in ROLES]
-    heavy = await rig.queue("heavy", weight=16)
-    assert (heavy.done(), rig.in_flight()) == (False, 2)
-    rig.finish(light[1])
-    place = await heavy
-    assert (place.backend.role, rig.in_flight(BASELINE)) == (BASELINE, 16)
-    rig.finish(place)
-    assert rig.in_flight(BASELINE) == 0
-
-
-@pytest.mark.parametrize("asked", [None, SPECULATIVE])
-def test_a_stream_of_light_requests_does_not_starve_a_heavy_one(asked: Role | None) -> None:
-    async def scenario() -> None:
-        rig = Rig(limits=(16, 1), max_waiting=1000, max_wait_s=30.0)
-        served = 0
-
-        async def light(number: int) -> None:
-            nonlocal served
-            await asyncio.sleep(0.05 * number)
-            place = await rig.admit(f"light {number}")
-            served += 1
-            await asyncio.sleep(1.0)
-            rig.finish(place)
-
-        others = [tasks.spawn(light(number), name="light") for number in range(400)]
-        await asyncio.sleep(5.0)
-        heavy = await rig.admit("heavy", weight=16, asked=asked)
-        assert asked is None or heavy.backend.role is SPECULATIVE
-        assert served < 200
-        rig.finish(heavy)
-        await asyncio.gather(*others)
-        assert rig.in_flight() == 0
-
-    run(scenario)
-
-
-@leaping
-async def test_a_pinned_heavy_waiter_does_not_keep_the_other_backend_idle() -> None:
-    rig = Rig(limits=(16, 4))
-    light = await rig.admit(asked=SPECULATIVE)
-    heavy = await rig.queue("heavy", weight=16, asked=SPECULATIVE)
-    others = [await rig.queue(str(number)) for number in range(4)]
-    await turns()
-    assert {task.result().backend.role for task in others} == {BASELINE}
-    rig.finish(light)
-    assert (await heavy).backend.role is SPECULATIVE
-
-
-@leaping
-async def test_a_backend_that_lies_idle_takes_a_request_heavier_than_its_limit() -> None:
-    rig = Rig(limits=(4, 4))
-    light = [await rig.admit(asked=role) for role in ROLES]
-    heavy = await rig.queue("heavy", weight=64)
-    rig.finish(light[0])
-    assert (await heavy).lease.weight == 64
-
-
-@leaping
-async def test_a_settling_in_every_turn_of_the_loop_does_not_put_the_next_waiter_off() -> None:
-    rig = Rig(limits=(1, 200))
-    churn = [await rig.admit(asked=BASELINE) for _ in range(200)]
-    held = await rig.admit(asked=SPECULATIVE)
-    waiter = await rig.queue("waiter", asked=SPECULATIVE)
-    turns_taken = 0
-
-    def settle_another() -> None:
-        nonlocal turns_taken
-        if churn and not waiter.done():
-            turns_taken += 1
-            # Both ways of being ahead of the look in the next turn.
-            rig.loop.call_soon(settle_another)
-            rig.finish(churn.pop())
-
-    rig.finish(held)
-    settle_another()
-    await waiter
-    assert turns_taken < 10
-
-
-# ---------------------------------------------------------------- room that comes with time alone
-
-
-@leaping
-async def test_waiters_are_placed_when_a_lingering_sequence_ends() -> None:
-    rig = Rig()
-    gone = await rig.admit(asked=SPECULATIVE)
-    await rig.admit(asked=BASELINE)
-    rig.desk.settle(gone, Outcome.CLIENT_GONE_WAITING, unheard=True)
-    began_s = rig.loop.time()
-    await rig.admit("waiter")
-    assert LINGER_S <= rig.loop.time() - began_s <= LINGER_S + LOOK_AGAIN_S + 0.05
-
-
-@leaping
-async def test_waiters_are_placed_when_a_circuit_has_cooled_down() -> None:
-    rig = Rig()
-    for _ in range(5):
-        place = await rig.admit(asked=SPECULATIVE)
-        rig.desk.judge(place, Event.FAILURE)
-        rig.desk.settle(place, Outcome.FAILED_BEFORE_COMMIT)
-    await rig.admit()
-    began_s = rig.loop.time()
-    place = await rig.admit("waiter")
-    assert place.probe
-    assert rig.loop.time() - began_s <= OPEN_S + LOOK_AGAIN_S + 0.05
 
 
 # ---------------------------------------------------------------- the end

@@ -35,7 +35,9 @@ _KEYS = frozenset({"authorization", "x-api-key"})
 # A client may not use Connection to hide where a request came from, nor cut away what frames the body.
 _NOT_NAMEABLE = frozenset({"x-forwarded-for", "content-length", "host"})
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_UNSENDABLE = re.compile(r"[\r\n\x00]")
+# Line ends would become headers of their own; surrogates stand for bytes that are not UTF-8, which the wire would drop
+# one by one, and a value cut down says something else.
+_UNSENDABLE = re.compile(r"[\r\n\x00\ud800-\udfff]")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -99,5 +101,6 @@ def _hops(pairs: Pairs, peer: str | None) -> str:
 
 
 def _sendable(pair: tuple[str, str]) -> bool:
-    """Whether a header can be written without becoming something else: a token for a name, no line end in the value."""
+    """Whether a header can be written without becoming something else: a token for a name, UTF-8 without line ends for
+    a value."""
     return _TOKEN.fullmatch(pair[0]) is not None and _UNSENDABLE.search(pair[1]) is None

@@ -40,7 +40,7 @@ async def _collect(content: StreamReader, max_bytes: int, pause_s: float) -> byt
     except TimeoutError as error:
         message = f"the request body paused for longer than listen.body_timeout_s ({pause_s:g} s)"
         raise BodyTimeout(message) from error
-    except (ValueError, web.HTTPException) as error:
+    except (ValueError, web.HTTPException, web.RequestPayloadError) as error:
         raise InvalidRequest("the request body is not framed as its headers say") from error
 
 

@@ -31,7 +31,7 @@ class Control:
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, path: str, *, within_s: float) -> Reply:
-        """GET a path. Raises BackendUnreachable or BackendBroken; FirstByteTimeout never: lateness is broken too."""
+        """GET a path. Raises BackendUnreachable or BackendBroken, also for lateness and for an answer too large."""
         self._session = self._session or open_session(self._connect_s, keep=True)
         try:
             async with (
@@ -40,7 +40,7 @@ class Control:
                     URL(self._base + path, encoded=True), headers=self._headers, allow_redirects=False
                 ) as response,
             ):
-                return Reply(response.status, await response.content.read(MAX_ANSWER_BYTES))
+                return Reply(response.status, await _whole(response.content))
         except aiohttp.ClientConnectorError as error:
             raise BackendUnreachable(f"{path}: no connection ({type(error).__name__})") from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
@@ -57,3 +57,14 @@ class Control:
         if isinstance(error, TimeoutError):
             return BackendBroken(f"{path}: no answer within {within_s:g} s")
         return BackendBroken(f"{path}: {type(error).__name__}")
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    pieces: list[bytes] = []
+    size_bytes = 0
+    while data := await content.readany():
+        size_bytes += len(data)
+        if size_bytes > MAX_ANSWER_BYTES:
+            raise ValueError("the answer is too large to be one to a control question")
+        pieces.append(data)
+    return b"".join(pieces)

@@ -10,6 +10,9 @@ from proxy.protocol import dialects
 from proxy.protocol.headers import downstream_headers
 from proxy.wire.kept import Kept
 
+# Said where the engine says nothing; aiohttp would tell which Python and which library run here.
+SERVER = "crossover"
+
 
 class Downstream(web.StreamResponse):
     """A response whose end can be abnormal: the client must not take a broken answer for a whole one."""
@@ -40,6 +43,7 @@ def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Itera
             response.headers.add(name, value)
     for name, value in stamps:
         response.headers[name] = value
+    response.headers.setdefault("Server", SERVER)
     return response
 
 
@@ -50,6 +54,7 @@ def error_response(
     response = web.Response(
         status=error.status, body=dialects.error_body(error, dialect), content_type="application/json"
     )
+    response.headers["Server"] = SERVER
     for name, value in stamps:
         response.headers[name] = value
     if error.retry_after_s is not None:
@@ -69,6 +74,7 @@ def kept_response(kept: Kept, stamps: Iterable[tuple[str, str]], *, bodiless: bo
         response.headers.add(name, value)
     for name, value in stamps:
         response.headers[name] = value
+    response.headers.setdefault("Server", SERVER)
     return response
 
 

@@ -41,6 +41,7 @@ class EnginePoll:
         self._timeout_s = timeout_s
         self._on_facts = on_facts
         self._answered = False
+        self._known = False
         self._facts_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -52,14 +53,16 @@ class EnginePoll:
     async def poll(self) -> None:
         """Ask once. Facts are read anew when the engine answers again after silence: it may be another version."""
         load = await self._ask_load()
-        if load is None or not self._answered:
-            await self._read_facts()
+        if load is not None and not self._answered:
+            self._known, self._facts_at_s = False, float("-inf")
         self._answered = load is not None
+        if load is None or not self._known:
+            await self._read_facts()
         if load is not None:
             self._desk.observe_load(self._backend, load)
 
     async def _read_facts(self) -> None:
-        if self._desk.clock() - self._facts_at_s < FACTS_EVERY_S and self._backend.facts is not None:
+        if self._desk.clock() - self._facts_at_s < FACTS_EVERY_S:
             return
         self._facts_at_s = self._desk.clock()
         sglang = self._engine is EngineKind.SGLANG
@@ -67,6 +70,7 @@ class EnginePoll:
         facts: EngineFacts | None = None
         if reply is not None:
             facts = engines.parse_server_info(reply.body) if sglang else engines.parse_models(reply.body)
+        self._known = facts is not None
         if facts is not None and facts != self._backend.facts:
             self._desk.learn_facts(self._backend, facts)
             self._on_facts(self._backend)

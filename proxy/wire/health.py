@@ -8,7 +8,7 @@ second at least, and ones that time out pile up in the scheduler. So it is asked
 import asyncio
 
 from proxy.dispatch import Desk
-from proxy.errors import UpstreamError
+from proxy.errors import BackendUnreachable, UpstreamError
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
 from proxy.state.backend import Backend
@@ -77,6 +77,9 @@ class HealthProbe:
         self._deep_at_s = now_s
         try:
             reply = await self._control.get("/health", within_s=DEEP_PROBE_S)
+        except BackendUnreachable:
+            self._deep_at_s = float("-inf")  # nothing was started there, so asking again soon costs nothing
+            return Evidence.MISS
         except UpstreamError:
             return Evidence.MISS
         return Evidence.HIT if reply.status < 400 else Evidence.NOT_READY

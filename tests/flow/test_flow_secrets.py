@@ -128,7 +128,6 @@ ASKED: dict[str, Any] = {
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"key":"CANARY"}'}}]},
     ],
     "tools": [{"type": "function", "function": {"name": "CANARY", "parameters": {"CANARY": 1}}}],
-    "session_params": {"id": "CANARY"},
 }
 
 

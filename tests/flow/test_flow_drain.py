@@ -1,0 +1,374 @@
+"""The proxy as a process of its own, told to stop or to reload by signals: no answer is lost."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+import yaml
+from fakes.engine import Exchange, FakeEngine, content, either, stream
+from fakes.raw import RawClient, Said, ask, chat, request
+from fakes.until import until, until_told
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Process:
+    """`crossover serve CONFIG`, with what it has logged so far."""
+
+    process: asyncio.subprocess.Process
+    config: Path
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+
+    async def listen(self) -> None:
+        """Keep its log until it ends."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            try:
+                self.lines.append(orjson.loads(line))
+            except ValueError:
+                self.other.append(line.decode())
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["event"] == event]
+
+    async def started(self) -> None:
+        await until(lambda: self.logged("started") or self.process.returncode is not None, 20.0, what="the start")
+        assert self.logged("started"), self.other
+
+    @property
+    def port(self) -> int:
+        return int(self.logged("started")[0]["port"])
+
+    @property
+    def admin(self) -> str:
+        return f"http://{self.logged('started')[0]['admin']}"
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self, within_s: float) -> int:
+        async with asyncio.timeout(within_s):
+            return await self.process.wait()
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Replace the configuration file at once."""
+        beside = self.config.with_suffix(".new")
+        beside.write_text(yaml.safe_dump(values))
+        beside.replace(self.config)
+
+
+@contextlib.asynccontextmanager
+async def launched(config: Path, values: dict[str, Any]) -> AsyncIterator[Process]:
+    process = Process(None, config)  # type: ignore[arg-type]
+    process.write(values)
+    process.process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy", "serve", str(config)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    listening = asyncio.ensure_future(process.listen())
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.process.kill()
+        await process.process.wait()
+        await listening
+
+
+class Gate:
+    """Streams one word and goes on when the gate opens; requests whose id begins with `quick` are answered at once."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def __call__(self, exchange: Exchange) -> None:
+        quick = (exchange.request.header("x-request-id") or "").startswith("quick")
+        if quick or exchange.request.method == "GET":
+            await either(exchange)
+        else:
+            await stream(exchange, gate=self.opened)
+
+
+@dataclass
+class Stage:
+    """A running process between two engines, and clients whose streams are under way."""
+
+    a: FakeEngine
+    b: FakeEngine
+    gate: Gate
+    process: Process
+    values: dict[str, Any]
+    stack: contextlib.AsyncExitStack
+
+    async def client(self) -> RawClient:
+        return await self.stack.enter_async_context(RawClient(self.process.port))
+
+    async def streaming(self, count: int) -> list[RawClient]:
+        clients = [await self.client() for _ in range(count)]
+        for client in clients:
+            await client.send(request(body=chat(stream=True)))
+            assert (await client.head()).status == 200
+            await client.chunk()
+        return clients
+
+    async def waiting(self, count: int) -> list[RawClient]:
+        clients = [await self.client() for _ in range(count)]
+        for client in clients:
+            await client.send(request(body=chat(stream=True)))
+        async with aiohttp.ClientSession(self.process.admin) as admin:
+
+            async def all_wait() -> bool:
+                return bool((await (await admin.get("/status")).json())["waiting"] == count)
+
+            await until_told(all_wait)
+        return clients
+
+    async def quick(self, *lines: str) -> Said:
+        return await ask(self.process.port, request("/v1/chat/completions", chat(), "x-request-id: quick", *lines))
+
+    async def refuses(self) -> None:
+        """Wait until no new connection is taken."""
+
+        async def refused() -> bool:
+            try:
+                async with RawClient(self.process.port):
+                    return False
+            except ConnectionRefusedError:
+                return True
+
+        await until_told(refused)
+
+
+def settings(a: FakeEngine, b: FakeEngine, **timeouts: float) -> dict[str, Any]:
+    return {
+        "listen": {"host": "127.0.0.1", "port": 0},
+        "admin": {"port": 0},
+        "backends": {"speculative": {"url": a.url}, "baseline": {"url": b.url}},
+        "timeouts": {"settle_s": 0.0, "drain_s": 20.0, "linger_s": 0.0, **timeouts},
+    }
+
+
+@contextlib.asynccontextmanager
+async def staged(folder: Path, *, limit: int = 64, **timeouts: float) -> AsyncIterator[Stage]:
+    gate = Gate()
+    async with (
+        FakeEngine(script=gate, max_running_requests=limit) as a,
+        FakeEngine(role="baseline", script=gate, max_running_requests=limit) as b,
+        contextlib.AsyncExitStack() as stack,
+        launched(folder / "crossover.yaml", values := settings(a, b, **timeouts)) as process,
+    ):
+        await process.started()
+        yield Stage(a, b, gate, process, values, stack)
+
+
+async def rest(client: RawClient) -> tuple[bytes, bool]:
+    """What is left of a stream whose head was read, and whether it ended properly."""
+    body = b""
+    while piece := await client.chunk():
+        body += piece
+    return body, piece == b""
+
+
+async def readiness(process: Process) -> Said:
+    return await ask(process.port, request("/ready", method="GET"))
+
+
+# ---------------------------------------------------------------- stopping
+
+
+async def test_a_terminated_proxy_first_says_so_then_serves_on_then_refuses_and_finishes_what_runs(
+    tmp_path: Path,
+) -> None:
+    """Case H32: readiness, grace, refusal, idle connections, running and waiting requests, exit code."""
+    async with staged(tmp_path, limit=2, settle_s=1.0) as stage:
+        process = stage.process
+        kept, idle = await stage.client(), await stage.client()
+        await kept.send(request("/v1/models", method="GET"))
+        assert (await kept.answer()).header("connection") is None
+        running, waiting = await stage.streaming(4), await stage.waiting(3)
+
+        process.signal(signal.SIGTERM)
+        await until(lambda: process.logged("drain_began"))
+        said = await readiness(process)
+        assert (said.status, said.json) == (503, {"status": "not_ready", "reason": "settling"})
+        await kept.send(request("/v1/models", method="GET"))
+        said = await kept.answer()
+        assert (said.status, said.header("connection")) == (200, "close")
+        late = await stage.client()
+        await late.send(request(body=chat(stream=True)))
+
+        await stage.refuses()
+        assert await idle.rest() == b""
+        assert process.process.returncode is None
+
+        stage.gate.opened.set()
+        for client in running:
+            body, whole = await rest(client)
+            assert whole
+            assert body.endswith(b"data: [DONE]\n\n")
+        for client in (*waiting, late):
+            said = await client.answer()
+            assert (said.status, said.whole) == (200, True)
+        assert await process.ended(5) == 0
+        assert process.logged("stopped")[0]["in_flight"] == 0
+        assert not process.logged("task_failed")
+
+
+async def test_new_requests_are_served_while_the_proxy_settles(tmp_path: Path) -> None:
+    async with staged(tmp_path, settle_s=2.0) as stage:
+        await stage.streaming(1)
+        stage.process.signal(signal.SIGTERM)
+        await until(lambda: stage.process.logged("drain_began"))
+        for _ in range(5):
+            said = await stage.quick()
+            assert (said.status, said.header("connection")) == (200, "close")
+        stage.gate.opened.set()
+        assert await stage.process.ended(10) == 0
+
+
+async def test_what_runs_longer_than_the_drain_ends_with_an_error_event(tmp_path: Path) -> None:
+    async with staged(tmp_path, limit=2, drain_s=0.5) as stage:
+        running, waiting = await stage.streaming(4), await stage.waiting(3)
+        stage.process.signal(signal.SIGTERM)
+        for client in running:
+            body, whole = await rest(client)
+            assert not whole
+            assert b"data: [DONE]" not in body
+            error = orjson.loads(body.removeprefix(b"data: "))["error"]
+            assert (error["reason"], error["code"]) == ("shutting_down", 503)
+        for client in waiting:
+            said = await client.answer()
+            assert (said.status, said.header("connection"), said.header("retry-after")) == (503, "close", "1")
+        assert await stage.process.ended(5) == 0
+        settled = stage.process.logged("request_settled")
+        assert [line["outcome"] for line in settled if "role" in line] == ["shut_down"] * 4
+
+
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    async with staged(tmp_path, settle_s=60.0, drain_s=60.0) as stage:
+        running = await stage.streaming(3)
+        stage.process.signal(signal.SIGTERM)
+        await until(lambda: stage.process.logged("drain_began"))
+        stage.process.signal(signal.SIGTERM)
+        for client in running:
+            body, whole = await rest(client)
+            assert (b"shutting_down" in body, whole) == (True, False)
+        assert await stage.process.ended(2) == 0
+
+
+async def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
+    async def flood(exchange: Exchange) -> None:
+        await exchange.stream_head()
+        while True:
+            await exchange.event(content("x" * 50_000))
+
+    async with staged(tmp_path, drain_s=60.0) as stage:
+        stage.a.script = flood
+        client = await stage.client()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(request(body=chat(stream=True)))
+        await until(lambda: stage.a.open)
+        stage.process.signal(signal.SIGINT)
+        await until(lambda: stage.process.logged("drain_began"))
+        stage.process.signal(signal.SIGINT)
+        assert await stage.process.ended(5) == 0
+
+
+async def test_an_interrupt_drains_without_waiting_for_load_balancers(tmp_path: Path) -> None:
+    async with staged(tmp_path, settle_s=60.0) as stage:
+        [running] = await stage.streaming(1)
+        idle = await stage.client()
+        await idle.send(request("/v1/models", method="GET"))
+        await idle.answer()
+        stage.process.signal(signal.SIGINT)
+        await stage.refuses()
+        assert await idle.rest() == b""
+        stage.gate.opened.set()
+        assert (await rest(running))[1]
+        assert await stage.process.ended(5) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_idle_proxy_ends_within_a_moment(tmp_path: Path, number: signal.Signals) -> None:
+    async with staged(tmp_path) as stage:
+        stage.process.signal(number)
+        assert await stage.process.ended(2) == 0
+        assert stage.process.other == []
+
+
+async def test_a_proxy_that_is_stopped_while_it_starts_ends_cleanly(tmp_path: Path) -> None:
+    """Its engines accept and say nothing, so it is still looking at them."""
+    asked = asyncio.Event()
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read(-1)
+        writer.close()
+
+    first = await asyncio.start_server(mute, "127.0.0.1", 0)
+    second = await asyncio.start_server(mute, "127.0.0.1", 0)
+    urls = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in (first, second)]
+    values = {
+        "listen": {"host": "127.0.0.1", "port": 0},
+        "admin": {"port": 0},
+        "backends": {"speculative": {"url": urls[0]}, "baseline": {"url": urls[1]}},
+        "timeouts": {"settle_s": 0.0},
+    }
+    async with first, second, launched(tmp_path / "crossover.yaml", values) as process:
+        async with asyncio.timeout(20):
+            await asked.wait()
+        process.signal(signal.SIGTERM)
+        assert await process.ended(8) == 0
+        assert process.other == []
+
+
+# ---------------------------------------------------------------- reloading
+
+
+async def effective(process: Process) -> dict[str, Any]:
+    async with aiohttp.ClientSession(process.admin) as admin:
+        values: dict[str, Any] = yaml.safe_load(await (await admin.get("/config")).text())
+        return values
+
+
+async def test_a_hangup_reloads_the_configuration(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        stage.process.signal(signal.SIGHUP)
+        await until(lambda: stage.process.logged("config_reloaded"))
+        assert stage.process.logged("config_reloaded")[0]["changes"] == []
+        stage.process.write({**stage.values, "routing": {"leave_at": 33}})
+        stage.process.signal(signal.SIGHUP)
+        await until(lambda: len(stage.process.logged("config_reloaded")) == 2)
+        assert (await effective(stage.process))["routing"]["leave_at"] == 33
+
+
+async def test_an_edited_file_is_taken_over_by_itself(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        stage.process.write({**stage.values, "routing": {"leave_at": 44}, "log": {"level": "warning"}})
+
+        async def taken_over() -> bool:
+            return bool((await effective(stage.process))["routing"]["leave_at"] == 44)
+
+        await until_told(taken_over)
+        # The new level holds too: what is told below it is not written any more.
+        before = len(stage.process.lines)
+        assert (await stage.quick()).status == 200
+        stage.process.write({**stage.values, "log": {"level": "loud"}})
+        await until(lambda: stage.process.logged("config_rejected"))
+        assert [line["event"] for line in stage.process.lines[before:]] == ["config_rejected"]
+        assert "log.level" in stage.process.logged("config_rejected")[0]["problems"][0]
+        assert (await effective(stage.process))["routing"]["leave_at"] == 44

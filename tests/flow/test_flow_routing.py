@@ -1,0 +1,369 @@
+"""Where requests go, seen from outside: by policy, wish and rule, counted on every route that generates."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from fakes.engine import Exchange, FakeEngine, either, plain, stream
+from fakes.proxy import running, settings
+from fakes.raw import RawClient, Said, ask, chat, request
+from fakes.stage import Stage, staged
+from fakes.until import until
+
+from proxy.model import CircuitState, Role
+from proxy.protocol.allowlist import LIVENESS_PATHS, READINESS_PATHS, ROUTES, EngineKind, Route
+
+SPECULATIVE, BASELINE = Role.SPECULATIVE.value, Role.BASELINE.value
+# Decisions on the bare count, at once: how smoothing and dwell behave is tested where time is a number.
+PROMPT = {"smoothing_s": 0.0, "min_dwell_s": 0.0, "leave_at": 4, "enter_at": 2}
+GENERATING = [route for route in ROUTES[EngineKind.SGLANG] if route.counts]
+CONTROL = [route for route in ROUTES[EngineKind.SGLANG] if not route.counts and "{" not in route.template]
+
+
+class Gate:
+    """An engine that says one word of each stream and goes on when the gate opens."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def __call__(self, exchange: Exchange) -> None:
+        if b'"stream":true' in exchange.request.body:
+            await stream(exchange, gate=self.opened)
+        else:
+            await self.opened.wait()
+            await plain(exchange)
+
+
+class Crowd:
+    """Clients whose streams are under way."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.clients: list[RawClient] = []
+
+    async def join(self, *lines: str, target: str = "/v1/chat/completions", body: bytes | None = None) -> str | None:
+        """One more stream; the role that its answer's head names."""
+        client = RawClient(self.stage.app.port)
+        await client.__aenter__()
+        self.clients.append(client)
+        await client.send(request(target, body or chat(stream=True), *lines))
+        return (await client.head()).header("x-crossover-backend")
+
+    async def leave(self, count: int) -> None:
+        """The newest clients leave, and are no longer counted."""
+        wanted = self.stage.in_flight - count
+        for _ in range(count):
+            self.clients.pop().leave()
+        await until(lambda: self.stage.in_flight == wanted)
+
+
+@contextlib.asynccontextmanager
+async def crowded(**routing: Any) -> AsyncIterator[tuple[Stage, Crowd]]:
+    gate = Gate()
+    async with staged(a=gate, b=gate, routing={**PROMPT, **routing}) as stage:
+        crowd = Crowd(stage)
+        yield stage, crowd
+        gate.opened.set()
+        for client in crowd.clients:
+            client.leave()
+
+
+async def decisions(stage: Stage) -> list[dict[str, Any]]:
+    """The newest decisions, as the operators' port tells them."""
+    async with aiohttp.ClientSession() as session:
+        answer = await session.get(f"http://127.0.0.1:{stage.app.admin_port}/decisions")
+        recent: list[dict[str, Any]] = (await answer.json())["decisions"]
+        return recent
+
+
+# ---------------------------------------------------------------- policies
+
+
+async def test_threshold_serves_low_load_on_speculative_and_high_load_on_baseline() -> None:
+    async with crowded(policy="threshold") as (stage, crowd):
+        went = [await crowd.join() for _ in range(8)]
+        # The fourth brings the count to leave_at, and the regime changes with it.
+        assert went == [SPECULATIVE] * 4 + [BASELINE] * 4
+        await crowd.leave(5)
+        assert await crowd.join() == BASELINE  # three in flight: between the thresholds nothing changes
+        await crowd.leave(2)
+        assert await crowd.join() == SPECULATIVE
+        assert stage.app.desk.regime.role is Role.SPECULATIVE
+
+
+async def test_overflow_fills_speculative_and_sends_the_rest_to_baseline() -> None:
+    async with crowded(policy="overflow") as (_, crowd):
+        went = [await crowd.join() for _ in range(7)]
+        assert went == [SPECULATIVE] * 4 + [BASELINE] * 3
+        await crowd.leave(7)
+        assert await crowd.join() == SPECULATIVE
+
+
+@pytest.mark.parametrize("pin", [SPECULATIVE, BASELINE])
+async def test_pinned_sends_everything_to_one_role(pin: str) -> None:
+    async with crowded(policy="pinned", pin=pin) as (_, crowd):
+        assert {await crowd.join() for _ in range(6)} == {pin}
+
+
+async def test_a_pinned_backend_that_is_gone_fails_over() -> None:
+    async with staged(routing={"policy": "pinned", "pin": BASELINE}) as stage:
+        await stage.b.close()
+        said = await stage.ask()
+        assert (said.status, said.header("x-crossover-backend")) == (200, SPECULATIVE)
+        assert said.header("x-crossover-reason") in ("failover", "only_eligible")
+
+
+async def test_the_operators_pin_overrules_policy_and_header() -> None:
+    async with staged(routing={"policy": "pinned", "pin": SPECULATIVE, "allow_header": True}) as stage:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{stage.app.admin_port}") as admin:
+            await admin.post("/pin", json={"role": BASELINE})
+            said = await stage.ask(f"x-crossover-backend: {SPECULATIVE}")
+            assert (said.header("x-crossover-backend"), said.header("x-crossover-reason")) == (BASELINE, "operator_pin")
+            await admin.post("/pin", json={"role": None})
+        assert (await stage.ask()).header("x-crossover-backend") == SPECULATIVE
+
+
+async def test_a_drained_backend_finishes_its_streams_and_gets_no_new_ones() -> None:
+    async with crowded(policy="overflow") as (stage, crowd):
+        assert await crowd.join() == SPECULATIVE
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{stage.app.admin_port}") as admin:
+            await admin.post("/drain", json={"role": SPECULATIVE})
+            assert await crowd.join() == BASELINE
+            assert stage.a.open == 1
+            await admin.post("/drain", json={"role": SPECULATIVE, "draining": False})
+        assert await crowd.join() == SPECULATIVE
+
+
+# ---------------------------------------------------------------- wishes and rules
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_client_chooses_its_backend_only_where_it_may(allowed: bool) -> None:
+    async with staged(routing={"allow_header": allowed}) as stage:
+        said = await stage.ask(f"x-crossover-backend: {BASELINE}")
+        assert said.header("x-crossover-backend") == (BASELINE if allowed else SPECULATIVE)
+        assert stage.a.requests == [] if allowed else stage.b.requests == []
+
+
+async def test_a_wish_for_no_such_backend_is_no_wish() -> None:
+    async with staged(routing={"allow_header": True}) as stage:
+        assert (await stage.ask("x-crossover-backend: fastest")).header("x-crossover-backend") == SPECULATIVE
+
+
+RULES = [{"when": "constrained", "role": BASELINE}, {"when": "long_prompt", "role": BASELINE, "min_prompt_bytes": 9000}]
+
+
+@pytest.mark.parametrize(
+    ("more", "went"),
+    [
+        ({}, SPECULATIVE),
+        ({"response_format": {"type": "json_object"}}, BASELINE),
+        ({"response_format": {"type": "text"}}, SPECULATIVE),
+        ({"tool_choice": "required", "tools": []}, BASELINE),
+        ({"regex": "a+"}, BASELINE),
+        ({"padding": "x" * 9000}, BASELINE),
+        ({"padding": "x" * 8000}, SPECULATIVE),
+    ],
+)
+async def test_a_rule_sends_its_kind_of_request_to_its_role(more: dict[str, Any], went: str) -> None:
+    async with staged(routing={"rules": RULES}) as stage:
+        said = await ask(stage.app.port, request(body=chat(**more)))
+        assert said.header("x-crossover-backend") == went
+        assert said.header("x-crossover-reason") == ("rule" if went == BASELINE else "room")
+
+
+# ---------------------------------------------------------------- what counts, and how much
+
+
+async def test_a_request_weighs_as_many_sequences_as_it_asks_for() -> None:
+    """Case H11."""
+    async with crowded(policy="overflow") as (stage, crowd):
+        await crowd.join(body=chat(stream=True, n=16))
+        assert stage.app.desk.snapshot().speculative.in_flight == 16
+        assert await crowd.join() == BASELINE
+        await crowd.leave(1)
+        prompts = b'{"model":"m","prompt":["a","b","c"],"n":2,"stream":true}'
+        await crowd.join(target="/v1/completions", body=prompts)
+        assert stage.app.desk.snapshot().baseline.in_flight == 6
+
+
+@pytest.mark.parametrize("route", GENERATING, ids=lambda route: route.template)
+async def test_every_route_that_generates_counts(route: Route) -> None:
+    """Case H9."""
+    gate = Gate()
+    async with staged(a=gate) as stage, RawClient(stage.app.port) as client:
+        await client.send(request(route.template, b"{}"))
+        await until(lambda: stage.a.open == 1)
+        assert stage.in_flight == 1
+        gate.opened.set()
+        assert (await client.answer()).status == 200
+
+
+async def test_requests_on_every_route_fill_the_same_count() -> None:
+    """Case H9: thirty-two open requests on each of four routes, then one chat."""
+    async with crowded(policy="overflow") as (stage, crowd):
+        targets = ("/v1/completions", "/v1/responses", "/v1/messages", "/generate") * 32
+        await asyncio.gather(*(crowd.join(target=target) for target in targets))
+        assert stage.in_flight == 128
+        assert await crowd.join() == BASELINE
+
+
+async def test_questions_never_count() -> None:
+    async with staged() as stage, RawClient(stage.app.port) as client:
+        for route in CONTROL:
+            method = "GET" if "GET" in route.methods else "POST"
+            await client.send(request(route.template, b"{}" if method == "POST" else b"", method=method))
+            assert (await client.answer()).status == 200
+        for path in sorted(LIVENESS_PATHS | READINESS_PATHS):
+            await client.send(request(path, method="GET"))
+            assert (await client.answer()).status == 200
+        assert [backend.book.opened for backend in stage.app.desk.backends] == [0, 0]
+        assert not stage.app.desk.ring
+
+
+async def test_what_is_not_served_is_refused_and_not_counted() -> None:
+    async with staged() as stage:
+        for target, status in (("/v1/unknown", 404), ("/flush_cache", 403), ("/v1/chat/completions/", 404)):
+            assert (await stage.ask(target=target)).status == status
+        assert stage.a.requests == stage.b.requests == []
+        assert [backend.book.opened for backend in stage.app.desk.backends] == [0, 0]
+
+
+@pytest.mark.parametrize("policy", ["threshold", "overflow"])
+async def test_a_herd_that_comes_at_once_never_exceeds_the_threshold(policy: str) -> None:
+    """Case H10: two hundred connections, one write each, counted at the engine."""
+    gate = Gate()
+    async with (
+        staged(a=gate, b=gate, routing={**PROMPT, "policy": policy}) as stage,
+        contextlib.AsyncExitStack() as all_,
+    ):
+        herd = [await all_.enter_async_context(RawClient(stage.app.port)) for _ in range(200)]
+        for client in herd:
+            client.writer.write(request(body=chat(stream=True)))
+        await until(lambda: stage.a.open + stage.b.open == 200)
+        assert (stage.a.most_open, stage.b.most_open) == (4, 196)
+        gate.opened.set()
+        assert {(await client.answer()).status for client in herd} == {200}
+
+
+async def test_a_backend_that_comes_back_takes_waiting_requests_up_to_its_limit() -> None:
+    """Case H10: the crowd that waited does not fall upon it."""
+    gate = Gate()
+    queue = {"max_waiting": 300}
+    async with staged(a=gate, b=gate, max_in_flight=4, queue=queue) as stage, contextlib.AsyncExitStack() as all_:
+        stage.a.ready = False
+        await until(lambda: stage.app.desk.backend(Role.SPECULATIVE).health.up is False)
+        herd = [await all_.enter_async_context(RawClient(stage.app.port)) for _ in range(100)]
+        for client in herd:
+            client.writer.write(request(body=chat(stream=True)))
+        await until(lambda: stage.app.admission.waiting == 96)
+        stage.a.ready = True
+        await until(lambda: stage.a.open == 4)
+        gate.opened.set()
+        assert {(await client.answer()).status for client in herd} == {200}
+        assert (stage.a.most_open, stage.b.most_open) == (4, 4)
+
+
+# ---------------------------------------------------------------- what is said of a decision
+
+
+def told(said: Said) -> dict[str, str | None]:
+    names = ("backend", "reason", "in-flight", "because")
+    return {name: said.header(f"x-crossover-{name}") for name in names}
+
+
+async def test_an_answer_says_where_it_comes_from_and_why() -> None:
+    async with crowded(policy="threshold") as (stage, crowd):
+        for _ in range(5):
+            await crowd.join()
+        assert told(await crowd_head(stage)) == {
+            "backend": BASELINE,
+            "reason": "regime",
+            "in-flight": "speculative=4, baseline=1",
+            "because": "policy=threshold, regime=baseline, smoothed=5.00, enter_at=2, leave_at=4",
+        }
+
+
+async def crowd_head(stage: Stage) -> Said:
+    async with RawClient(stage.app.port) as client:
+        await client.send(request(body=chat(stream=True)))
+        return await client.head()
+
+
+async def test_the_ring_of_decisions_tells_the_newest_first_with_its_numbers() -> None:
+    async with staged(routing={"policy": "overflow"}) as stage:
+        await stage.ask("x-request-id: first")
+        await ask(stage.app.port, request("/v1/completions", b'{"prompt":["a","b"]}', "x-request-id: second"))
+        second, first = await decisions(stage)
+        assert (first["request_id"], first["route"], first["weight"]) == ("first", "/v1/chat/completions", 1)
+        assert (second["request_id"], second["route"], second["weight"]) == ("second", "/v1/completions", 2)
+        assert (first["role"], first["reason"], first["attempt"]) == (SPECULATIVE, "room", 1)
+        assert first["because"]["speculative_in_flight"] == 0
+        assert abs(first["at_s"] - time.time()) < 10
+
+
+async def test_a_failover_is_a_decision_of_its_own() -> None:
+    async def fail(exchange: Exchange) -> None:
+        await exchange.answer(b"no", "500 Internal Server Error")
+
+    async with staged(a=fail) as stage:
+        assert (await stage.ask()).header("x-crossover-reason") == "failover"
+        second, first = await decisions(stage)
+        assert [(each["attempt"], each["role"]) for each in (first, second)] == [(1, SPECULATIVE), (2, BASELINE)]
+
+
+# ---------------------------------------------------------------- clocks, address families, proxy variables
+
+
+@pytest.mark.parametrize("host", ["::1", "127.0.0.1"])
+async def test_an_engine_is_reached_and_watched_on_both_address_families(host: str) -> None:
+    """Case H34."""
+    async with FakeEngine(host=host) as a, FakeEngine(role="baseline", host=host) as b:
+        by_name = host == "127.0.0.1"
+        first = f"http://localhost:{a.port}" if by_name else a.url
+        async with running(settings(first, b.url)) as app:
+            assert app.desk.backend(Role.SPECULATIVE).health.up is True
+            assert app.desk.backend(Role.SPECULATIVE).max_in_flight == 256
+            said = await ask(app.port, request(body=chat()))
+            assert (said.status, said.header("x-crossover-backend")) == (200, SPECULATIVE)
+            assert a.requests[0].header("host") == first.removeprefix("http://")
+
+
+async def test_the_environments_proxy_variables_are_not_for_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case H34."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with staged() as stage:
+        assert stage.app.desk.backend(Role.SPECULATIVE).health.up is True
+        assert (await stage.ask()).header("x-crossover-backend") == SPECULATIVE
+
+
+async def test_a_wall_clock_that_jumps_neither_holds_nor_opens_a_circuit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case H34: an hour back while a circuit is open, then a day forward while requests run."""
+    healthy = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        if healthy.is_set():
+            await either(exchange)
+        else:
+            await exchange.answer(b"no", "500 Internal Server Error")
+
+    real = time.time
+    async with staged(a=script, circuit={"max_failures": 2, "open_s": 0.3}, retries={"reserve": 100}) as stage:
+        while stage.circuit().state is not CircuitState.OPEN:
+            assert (await stage.ask()).status == 200
+        monkeypatch.setattr(time, "time", lambda: real() - 3600)
+        healthy.set()
+        opened_s = time.monotonic()
+        while stage.circuit().state is not CircuitState.CLOSED:
+            assert (await stage.ask(stream=True)).status == 200
+        assert 0.2 < time.monotonic() - opened_s < 2.0
+        monkeypatch.setattr(time, "time", lambda: real() + 86400)
+        assert (await stage.ask(stream=True)).whole
+        assert stage.circuit().state is CircuitState.CLOSED

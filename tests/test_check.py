@@ -1,0 +1,184 @@
+"""`crossover check` tells every mistake at once, or what would be in force; `crossover status` what a proxy does."""
+
+import argparse
+import asyncio
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from fakes.background import in_background
+from fakes.engine import FakeEngine
+from fakes.proxy import running, settings
+
+from proxy import check
+
+MISTAKEN = """\
+listen:
+  port: 99999
+admin: {host: "*"}
+backends:
+  speculative: {url: "127.0.0.1:30001"}
+  baseline: {url: "http://127.0.0.1:30002", engin: vllm}
+placement: split
+routing:
+  leave_at: many
+timeouts:
+  stall_s: -1
+queue: {max_waiting: 10}
+queue: {max_wait_s: 5}
+"""
+# Where each of the mistakes is, and a word that its message holds.
+TOLD = {
+    2: "listen.port",
+    3: "admin.host",
+    5: "backends.speculative.url",
+    6: "engin",
+    7: "placement",
+    9: "routing.leave_at",
+    11: "timeouts.stall_s",
+    13: "queue",
+}
+
+
+def options(path: Path, *, offline: bool = True) -> argparse.Namespace:
+    return argparse.Namespace(config=path, offline=offline)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "crossover.yaml"
+    path.write_text(text)
+    return path
+
+
+def config_of(first: str, second: str) -> str:
+    return yaml.safe_dump({"backends": {"speculative": {"url": first}, "baseline": {"url": second}}})
+
+
+def test_every_mistake_is_told_with_its_line_and_the_exit_code_is_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, MISTAKEN)
+    assert check.run(options(path)) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == len(TOLD) == 8
+    messages: dict[int, str] = {}
+    for line in said.err.splitlines():
+        place = re.match(rf"{re.escape(str(path))}:(\d+):\d+: ", line)
+        assert place is not None, line
+        messages[int(place[1])] = line
+    assert messages.keys() == TOLD.keys()
+    for number, word in TOLD.items():
+        assert word in messages[number]
+        assert "mend:" in messages[number]
+
+
+def test_offline_prints_the_settings_in_force_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check.run(options(written(tmp_path, config_of("http://10.0.0.1:1", "http://10.0.0.2:2")))) == 0
+    said = capsys.readouterr()
+    values = yaml.safe_load(said.out)
+    assert (said.err, values["backends"]["baseline"]["url"], values["queue"]["max_waiting"]) == (
+        "",
+        "http://10.0.0.2:2",
+        100,
+    )
+
+
+def test_no_key_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_KEY", "sk-secret")
+    text = config_of("http://10.0.0.1:1", "http://10.0.0.2:2").replace("url: http://10.0.0.1:1", "url: &u X")
+    text = text.replace("&u X", 'http://10.0.0.1:1\n    api_key: "${ENGINE_KEY}"')
+    assert check.run(options(written(tmp_path, text))) == 0
+    said = capsys.readouterr()
+    assert "sk-secret" not in said.out + said.err
+    assert yaml.safe_load(said.out)["backends"]["speculative"]["api_key"] == "***"
+
+
+def test_what_is_printed_can_be_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.run(options(written(tmp_path, config_of("http://10.0.0.1:1", "http://10.0.0.2:2")))) == 0
+    printed = capsys.readouterr().out
+    assert check.run(options(written(tmp_path, printed))) == 0
+    assert capsys.readouterr().out == printed
+
+
+async def looked(path: Path) -> int:
+    """`check` runs a loop of its own."""
+    return await asyncio.to_thread(check.run, options(path, offline=False))
+
+
+async def test_it_says_what_each_backend_runs_and_where_they_disagree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with FakeEngine(max_running_requests=48) as a, FakeEngine(max_running_requests=2048) as b:
+        assert await looked(written(tmp_path, config_of(a.url, b.url))) == 0
+        said = capsys.readouterr().out
+        assert (
+            f"# speculative: m on {a.url}, version 0.5.23, at most 48 sequences in flight, speculation EAGLE3" in said
+        )
+        assert f"# baseline: m on {b.url}, version 0.5.23, at most 2048 sequences in flight" in said
+        assert "# warning: the backend in the baseline role speculates" in said
+        assert "# warning: the speculative backend runs at most 48 sequences" in said
+        assert yaml.safe_load(said)["placement"] == "separate"
+        assert a.requests == b.requests == []
+
+
+async def test_a_backend_that_is_down_or_not_ready_is_told_and_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with FakeEngine() as a, FakeEngine(role="baseline", ready=False) as b:
+        await a.close()
+        assert await looked(written(tmp_path, config_of(a.url, b.url))) == 0
+        said = capsys.readouterr().out
+        assert f"# speculative: no answer from {a.url}; the proxy would start without it" in said
+        assert f"# baseline: m on {b.url}" in said
+        assert "no speculation told, not ready now" in said
+
+
+async def test_a_backend_that_is_something_else_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        b._server_info = dict  # type: ignore[method-assign]
+        b._loads = dict  # type: ignore[method-assign]
+        assert await looked(written(tmp_path, config_of(a.url, b.url))) == 0
+        assert (
+            f"# baseline: {b.url} answers but does not say what it runs; is `engine` right?" in capsys.readouterr().out
+        )
+
+
+# ---------------------------------------------------------------- status
+
+
+def test_status_prints_what_a_running_proxy_tells(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    chosen = settings("http://127.0.0.1:1", "http://127.0.0.1:2")
+    with in_background(running(chosen)) as app:
+        assert check.status(f"http://127.0.0.1:{app.admin_port}/") == 0
+    told = orjson.loads(capsys.readouterr().out)
+    assert (told["phase"], told["ready"]) == ("serving", False)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "not a url", "ftp://127.0.0.1:1"])
+def test_status_says_when_nobody_answers(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert check.status(url) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "is this its admin port?" in said.err
+
+
+async def test_status_says_when_something_else_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"220 mail ready\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(garbage, "127.0.0.1", 0) as server, FakeEngine() as engine:
+        for port in (server.sockets[0].getsockname()[1], engine.port):
+            engine.script = lambda exchange: exchange.answer(b"{}", "404 Not Found")
+            assert await asyncio.to_thread(check.status, f"http://127.0.0.1:{port}") == 1
+            assert "is this its admin port?" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""The command line: what it takes, what it says, and the exit code: 0 clean, 1 failed, 2 bad usage."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy import __version__, check, serve
+from proxy.__main__ import main
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `serve` was asked for, instead of serving."""
+    asked: list[Any] = []
+    monkeypatch.setattr(serve, "run", lambda options: asked.append(options) or 0)
+    return asked
+
+
+def usage_error(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"crossover {__version__}\n")
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(command in said for command in ("serve", "check", "load", "engine", "status"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ((), "COMMAND"),
+        (("dance",), "dance"),
+        (("check",), "CONFIG"),
+        (("serve", "--port", "many"), "--port"),
+        (("serve", "--log-level", "loud"), "--log-level"),
+        (("serve", "--unknown"), "--unknown"),
+        (("serve", "a.yaml", "b.yaml"), "b.yaml"),
+        (("serve", "a.yaml", "--curve", "seed"), "without CONFIG"),
+        (("serve", "a.yaml", "--time-scale", "2"), "without CONFIG"),
+        (("load", "--concurrency"), "usage: crossover load"),
+        (("engine", "--role", "fastest"), "--role"),
+    ],
+)
+def test_bad_usage_is_told_with_exit_code_2(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], told: str
+) -> None:
+    assert told in usage_error(capsys, *argv)
+
+
+def test_serve_takes_a_file_and_what_overrides_it(served: list[Any]) -> None:
+    assert main(["serve", "c.yaml", "--host", "::1", "--port", "1", "--admin-port", "2", "--log-level", "debug"]) == 0
+    [options] = served
+    assert (options.config, options.host, options.port) == (Path("c.yaml"), "::1", 1)
+    assert (options.admin_port, options.log_format, options.log_level) == (2, None, "debug")
+
+
+def test_serve_without_a_file_takes_the_demos_options(served: list[Any]) -> None:
+    assert main(["serve", "--curve", "seed", "--policy", "pinned", "--time-scale", "2"]) == 0
+    [options] = served
+    assert (options.config, options.curve, options.policy, options.time_scale) == (None, "seed", "pinned", 2.0)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(check, "run", lambda _: code)
+    assert main(["check", "c.yaml"]) == code
+
+
+def test_status_asks_the_default_operators_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(check, "status", lambda url: asked.append(url) or 0)
+    assert main(["status"]) == main(["status", "http://x:1"]) == 0
+    assert asked == ["http://127.0.0.1:29000", "http://x:1"]
+
+
+def test_those_who_only_serve_load_no_laboratory() -> None:
+    """Start-up time and memory are the operator's."""
+    code = "import sys; from proxy.__main__ import _parser; _parser(['serve']); import proxy.serve; "
+    code += "print([name for name in sys.modules if name.startswith('proxy.lab')])"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_the_module_is_the_command() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "proxy", "check", "missing.yaml"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == "missing.yaml: cannot be read (No such file or directory); mend: check the path\n"

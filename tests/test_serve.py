@@ -1,0 +1,161 @@
+"""`crossover serve` starts from a file or the demo, or says why not. Its signals are in flow/test_flow_drain.py."""
+
+import argparse
+import asyncio
+import re
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from fakes.raw import ask, chat, request
+from fakes.until import until
+
+from proxy import serve
+from proxy.config import InvalidConfig
+
+ROOT = Path(__file__).parents[1]
+BACKENDS = {"speculative": {"url": "http://127.0.0.1:1"}, "baseline": {"url": "http://127.0.0.1:2"}}
+
+
+def options(**given: Any) -> argparse.Namespace:
+    names = ("config", "host", "port", "admin_port", "log_format", "log_level", "curve", "policy")
+    return argparse.Namespace(**{**dict.fromkeys(names), "time_scale": 1.0, **given})
+
+
+def written(folder: Path, **sections: Any) -> Path:
+    path = folder / "crossover.yaml"
+    ports = {"listen": {"host": "127.0.0.1", "port": 0}, "admin": {"port": 0}}
+    path.write_text(yaml.safe_dump({"backends": BACKENDS, **ports, **sections}))
+    return path
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, listen={"host": "10.0.0.1", "port": 1}, log={"level": "error"})
+    settings = serve.read(path, options(port=2, admin_port=3, log_format="text"))
+    assert (settings.listen.host, settings.listen.port, settings.admin.port) == ("10.0.0.1", 2, 3)
+    assert (settings.log.format, settings.log.level) == ("text", "error")
+
+
+def test_without_overrides_the_file_holds(tmp_path: Path) -> None:
+    assert serve.read(written(tmp_path), options()).listen.port == 0
+
+
+def test_an_override_that_is_impossible_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"listen\.port"):
+        serve.read(written(tmp_path), options(port=70000))
+
+
+def test_variables_are_filled_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAST_ENGINE", "http://10.1.1.1:9")
+    path = written(tmp_path, backends={**BACKENDS, "speculative": {"url": "${FAST_ENGINE}"}})
+    assert serve.read(path, options()).backends.speculative.url == "http://10.1.1.1:9"
+
+
+# ---------------------------------------------------------------- what stops a start
+
+
+def test_a_bad_file_stops_the_start_with_every_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, placement="split", routing={"leave_at": 1, "enter_at": 7})
+    assert serve.run(options(config=path)) == 1
+    said = capsys.readouterr()
+    assert (said.out, len(said.err.splitlines())) == ("", 2)
+    assert "placement" in said.err
+    assert "routing.leave_at" in said.err
+
+
+@pytest.mark.parametrize("section", ["listen", "admin"])
+def test_a_taken_port_stops_the_start_and_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], taken: int, section: str
+) -> None:
+    path = written(tmp_path, **{section: {"host": "127.0.0.1", "port": taken}})
+    assert serve.run(options(config=path)) == 1
+    [line] = [line for line in map(orjson.loads, capfd.readouterr().out.splitlines()) if line["level"] == "error"]
+    assert line["event"] == "start_failed"
+    assert line["message"].startswith(f"{section}.port: {taken} on 127.0.0.1 is taken; mend: ")
+
+
+def test_an_address_of_another_machine_stops_the_start_and_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, listen={"host": "192.0.2.1", "port": 0})
+    assert serve.run(options(config=path)) == 1
+    assert "listen.host: cannot listen on 192.0.2.1" in capfd.readouterr().out
+
+
+def test_an_unknown_curve_stops_the_demo_and_those_known_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve.run(options(curve="no-such-curve")) == 1
+    said = capsys.readouterr()
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    assert "seed" in said.err
+
+
+def test_an_interrupt_before_there_is_anything_to_drain_is_a_clean_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted(_: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve, "_run", interrupted)
+    assert serve.run(options()) == 0
+
+
+# ---------------------------------------------------------------- what it takes of the machine
+
+
+@pytest.mark.parametrize(
+    ("limits", "set_to"), [((1024, 65536), [(65536, 65536)]), ((4096, 4096), [])], ids=["low", "high"]
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], set_to: list[tuple[int, int]]
+) -> None:
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: seen.append(wanted))
+    serve._raise_file_limit()
+    assert seen == set_to
+
+
+async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy", "serve", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    said = ""
+    try:
+        async with asyncio.timeout(30):
+            while "Ctrl-C ends it." not in said:
+                line = (await process.stdout.readline()).decode()
+                assert line, said
+                said += line
+        found = re.search(r"Crossover on http://127\.0\.0\.1:(\d+)", said)
+        assert found is not None
+        asked = request("/v1/chat/completions", chat(stream=True, max_tokens=4), "content-type: application/json")
+        answer = await ask(int(found[1]), asked)
+        assert (answer.status, answer.whole) == (200, True)
+        assert answer.body.endswith(b"data: [DONE]\n\n")
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(10):
+            rest = (await process.stdout.read()).decode()
+            assert (await process.wait(), "Traceback" in rest) == (0, False)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await until(lambda: process.returncode is not None)

@@ -1,0 +1,110 @@
+"""The proxy's own questions to an engine."""
+
+import pytest
+from fakes.engine import Exchange, FakeEngine, Script
+from fakes.until import turns
+
+from proxy.errors import BackendBroken, BackendUnreachable
+from proxy.wire import control as module
+from proxy.wire.control import Control, Reply
+
+
+async def asked(script: Script, *, within_s: float = 1.0, api_key: str | None = None) -> tuple[Reply, FakeEngine]:
+    async with FakeEngine(script=script) as engine:
+        control = Control(engine.url, api_key=api_key, connect_s=1)
+        try:
+            return await control.get("/metrics", within_s=within_s), engine
+        finally:
+            await control.close()
+
+
+async def body(exchange: Exchange) -> None:
+    await exchange.answer(b"load 1\n")
+
+
+async def test_answer_is_given_with_its_status() -> None:
+    async def missing(exchange: Exchange) -> None:
+        await exchange.answer(b"no", "404 Not Found")
+
+    assert (await asked(missing))[0] == Reply(404, b"no")
+
+
+async def test_answer_in_many_segments_is_read_whole() -> None:
+    async def slow(exchange: Exchange) -> None:
+        await exchange.head("200 OK", "content-length: 40000")
+        for _ in range(4):
+            await exchange.send(b"x" * 10_000)
+            await turns()
+
+    assert len((await asked(slow))[0].body) == 40_000
+
+
+async def test_key_of_the_backend_is_sent() -> None:
+    _, engine = await asked(body, api_key="engine-key")
+    assert engine.requests[0].header("authorization") == "Bearer engine-key"
+
+
+async def test_no_key_is_sent_where_there_is_none() -> None:
+    _, engine = await asked(body)
+    assert engine.requests[0].header("authorization") is None
+
+
+async def test_connection_is_kept() -> None:
+    peers: list[object] = []
+
+    async def note(exchange: Exchange) -> None:
+        peers.append(exchange.writer.get_extra_info("peername"))
+        await exchange.answer(b"x")
+
+    async with FakeEngine(script=note) as engine:
+        control = Control(engine.url, api_key=None, connect_s=1)
+        for _ in range(3):
+            await control.get("/metrics", within_s=1)
+        await control.close()
+    assert len(set(peers)) == 1
+
+
+async def test_redirect_is_not_followed() -> None:
+    async def away(exchange: Exchange) -> None:
+        await exchange.answer(b"", "302 Found", "location: /elsewhere")
+
+    reply, engine = await asked(away)
+    assert (reply.status, len(engine.requests)) == (302, 1)
+
+
+async def test_refused_connection_is_unreachable() -> None:
+    async with FakeEngine() as engine:
+        pass
+    control = Control(engine.url, api_key=None, connect_s=1)
+    with pytest.raises(BackendUnreachable):
+        await control.get("/ready", within_s=1)
+    await control.close()
+
+
+async def hang(exchange: Exchange) -> None:
+    await exchange.gone()
+
+
+async def half(exchange: Exchange) -> None:
+    await exchange.head("200 OK", "content-length: 9")
+    await exchange.gone()
+
+
+async def close(exchange: Exchange) -> None:
+    exchange.writer.close()
+
+
+async def garbage(exchange: Exchange) -> None:
+    await exchange.send(b"\x00\r\n\r\n")
+
+
+@pytest.mark.parametrize("script", [hang, half, close, garbage])
+async def test_answer_that_is_late_or_broken_is_broken(script: Script) -> None:
+    with pytest.raises(BackendBroken):
+        await asked(script, within_s=0.1)
+
+
+async def test_answer_that_is_too_large_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 5)
+    with pytest.raises(BackendBroken):
+        await asked(body)

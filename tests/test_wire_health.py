@@ -1,0 +1,128 @@
+"""What a probe makes of an engine's pages."""
+
+import pytest
+from fakes.control import FakeControl, Said
+from fakes.desk import Clock, desk
+
+from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
+from proxy.model import Role
+from proxy.protocol.routes import EngineKind
+from proxy.routing.health import Evidence
+from proxy.wire.health import DEEP_EVERY_S, DEEP_PROBE_S, HealthProbe
+
+
+class Rig:
+    def __init__(self, engine: EngineKind = EngineKind.SGLANG, **pages: Said | UpstreamError) -> None:
+        self.clock = Clock()
+        self.desk = desk(self.clock)
+        self.backend = self.desk.backend(Role.BASELINE)
+        self.control = FakeControl(**pages)
+        self.probe = HealthProbe(self.desk, self.backend, self.control, engine, interval_s=1, timeout_s=5)
+
+    async def probes(self, count: int) -> list[Evidence | None]:
+        return [await self.probe.probe() for _ in range(count)]
+
+
+async def test_ready_engine_is_a_hit() -> None:
+    assert await Rig(ready=Said()).probe.probe() is Evidence.HIT
+
+
+async def test_ready_engine_is_not_asked_for_its_health() -> None:
+    """On SGLang that page runs a generation."""
+    rig = Rig(ready=Said())
+    await rig.probes(20)
+    assert set(rig.control.asked) == {"/ready"}
+
+
+@pytest.mark.parametrize("failure", [BackendUnreachable("no"), BackendBroken("late")])
+async def test_engine_that_does_not_answer_is_a_miss(failure: UpstreamError) -> None:
+    assert await Rig(ready=failure).probe.probe() is Evidence.MISS
+
+
+async def test_failing_page_is_a_miss() -> None:
+    assert await Rig(ready=Said(500)).probe.probe() is Evidence.MISS
+
+
+async def test_page_behind_a_key_is_a_hit() -> None:
+    assert await Rig(ready=Said(401)).probe.probe() is Evidence.HIT
+
+
+async def test_engine_that_says_no_is_not_ready() -> None:
+    assert await Rig(ready=Said(503), health=Said(503)).probe.probe() is Evidence.NOT_READY
+
+
+async def test_engine_that_says_no_and_generates_is_a_hit() -> None:
+    """It was marked unhealthy by a probe that starved, and stays so until one succeeds."""
+    assert await Rig(ready=Said(503), health=Said()).probe.probe() is Evidence.HIT
+
+
+async def test_generating_probe_is_rare_while_the_engine_says_no() -> None:
+    rig = Rig(ready=Said(503), health=Said(503))
+    await rig.probes(20)
+    assert rig.control.asked.count("/health") == 1
+
+
+async def test_engine_still_counts_as_not_ready_between_two_generating_probes() -> None:
+    rig = Rig(ready=Said(503), health=Said())
+    assert await rig.probes(2) == [Evidence.HIT, Evidence.NOT_READY]
+
+
+async def test_generating_probe_comes_again_after_its_pause() -> None:
+    rig = Rig(ready=Said(503), health=Said(503))
+    await rig.probes(1)
+    rig.clock.now_s += DEEP_EVERY_S
+    await rig.probes(1)
+    assert rig.control.asked.count("/health") == 2
+
+
+async def test_generating_probe_has_the_engines_own_patience() -> None:
+    rig = Rig(ready=Said(503), health=Said(503))
+    await rig.probes(1)
+    assert rig.control.limits_s == [5, DEEP_PROBE_S]
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_old_engine_is_asked_for_its_health(status: int) -> None:
+    assert await Rig(ready=Said(status), health=Said()).probe.probe() is Evidence.HIT
+
+
+async def test_old_engine_is_not_asked_again_for_what_it_has_not() -> None:
+    rig = Rig(ready=Said(404), health=Said())
+    await rig.probes(5)
+    assert rig.control.asked.count("/ready") == 1
+
+
+async def test_old_engine_tells_nothing_between_two_generating_probes() -> None:
+    assert await Rig(ready=Said(404), health=Said()).probes(2) == [Evidence.HIT, None]
+
+
+async def test_old_engine_that_is_gone_is_missed_at_every_probe() -> None:
+    """No generation runs there that asking again could pile up on."""
+    rig = Rig(ready=Said(404), health=BackendUnreachable("no"))
+    assert await rig.probes(3) == [Evidence.MISS] * 3
+
+
+async def test_old_engine_that_hangs_is_missed_once_in_a_while() -> None:
+    rig = Rig(ready=Said(404), health=BackendBroken("late"))
+    assert await rig.probes(3) == [Evidence.MISS, None, None]
+
+
+@pytest.mark.parametrize(
+    ("page", "evidence"),
+    [(Said(), Evidence.HIT), (Said(503), Evidence.NOT_READY), (BackendBroken("late"), Evidence.MISS)],
+)
+async def test_vllm_is_asked_for_its_health_each_time(page: Said | UpstreamError, evidence: Evidence) -> None:
+    assert await Rig(EngineKind.VLLM, health=page).probes(2) == [evidence, evidence]
+
+
+async def test_evidence_reaches_the_desk() -> None:
+    rig = Rig()
+    rig.probe.tell(Evidence.HIT)
+    assert rig.backend.health.up is True
+
+
+async def test_no_evidence_changes_nothing() -> None:
+    rig = Rig()
+    before = rig.backend.health
+    rig.probe.tell(None)
+    assert rig.backend.health is before
