@@ -1,4 +1,4 @@
-"""The desk: what counts on after its client left, evidence from the wires, wishes of the operator, reloads."""
+"""The desk: what still counts after its client left, evidence from the wires, the operator's wishes, reloads."""
 
 from dataclasses import replace
 from typing import Any
