@@ -28,8 +28,8 @@ TESTED_WITH = {"protocol/allowlist": "test_protocol_routes", "protocol/quiet": "
 
 # The places where tests may wait for the clock of the wall: the one that waits for what is needed, and measurements.
 WAITING_PLACES = ("tests/fakes/until.py", "tests/bench/")
-# A test file with this name in it runs on a loop whose clock leaps to the next timer, so that its sleeps take no time.
-LEAPING = "LeapingLoop"
+# A test file with one of these in it runs on a loop whose clock leaps to the next timer: its sleeps take no time.
+LEAPING = ("LeapingLoop", "@leaping\n")
 # Ends a line that has to sleep all the same, and says why: `# sleeps: a fault that comes at a random time`.
 REASONED = "# sleeps: "
 
@@ -74,7 +74,7 @@ def sleeps() -> Iterator[str]:
     """Tests that wait for the clock of the wall; `asyncio.sleep(0)` only lets others run and is fine."""
     for path in sorted((ROOT / "tests").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if shown(path).startswith(WAITING_PLACES) or LEAPING in text:
+        if shown(path).startswith(WAITING_PLACES) or any(word in text for word in LEAPING):
             continue
         lines = text.splitlines()
         for node in ast.walk(tree(path)):

@@ -3,12 +3,14 @@
 import asyncio
 
 from fakes.until import until
+from fakes.waiting import leaping
 
 from proxy.wire.stall import StallGuard
 
 STALL_S = 0.03
 
 
+@leaping
 async def test_guard_calls_when_a_read_waits_too_long() -> None:
     called = asyncio.Event()
     guard = StallGuard(STALL_S, called.set)
@@ -18,6 +20,7 @@ async def test_guard_calls_when_a_read_waits_too_long() -> None:
     assert guard.stalled
 
 
+@leaping
 async def test_guard_says_nothing_while_no_read_waits() -> None:
     called: list[int] = []
     guard = StallGuard(STALL_S, lambda: called.append(1))
@@ -28,6 +31,7 @@ async def test_guard_says_nothing_while_no_read_waits() -> None:
     assert not called, "a slow client was taken for a silent backend"
 
 
+@leaping
 async def test_guard_measures_each_read_anew() -> None:
     called: list[int] = []
     guard = StallGuard(2 * STALL_S, lambda: called.append(1))
@@ -39,6 +43,7 @@ async def test_guard_measures_each_read_anew() -> None:
     assert not called
 
 
+@leaping
 async def test_guard_calls_once() -> None:
     called: list[int] = []
     guard = StallGuard(STALL_S, lambda: called.append(1))
@@ -48,6 +53,7 @@ async def test_guard_calls_once() -> None:
     assert called == [1]
 
 
+@leaping
 async def test_guard_is_silent_after_it_was_closed() -> None:
     called: list[int] = []
     guard = StallGuard(STALL_S, lambda: called.append(1))

@@ -213,7 +213,7 @@ def stepped(*pieces: bytes) -> Callable[[Exchange], Awaitable[None]]:
         await exchange.stream_head()
         for piece in pieces:
             await exchange.chunk(piece)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # sleeps: pieces are to come in reads of their own
         await exchange.end()
 
     return send

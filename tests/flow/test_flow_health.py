@@ -250,7 +250,7 @@ async def test_no_request_fails_while_an_engine_flaps() -> None:
 
 async def test_slow_page_within_its_limit_is_no_miss() -> None:
     async def slow(exchange: Exchange) -> None:
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.15)  # sleeps: a page slower than the probes, within their limit
         await exchange.answer(b"")
 
     async with (

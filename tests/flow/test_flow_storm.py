@@ -194,10 +194,10 @@ class Storm:
 
     async def close_ports_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(self.chance.uniform(0.05, 0.3))
+            await asyncio.sleep(self.chance.uniform(0.05, 0.3))  # sleeps: ports close at odd moments
             engine = self.chance.choice(self.engines)
             engine.shut()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # sleeps: and stay closed for a moment
             await engine.reopen()
 
     async def rage(self, numbers: range) -> None:

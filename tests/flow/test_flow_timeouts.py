@@ -149,7 +149,7 @@ async def test_answer_that_makes_progress_has_no_limit() -> None:
         await exchange.stream_head()
         for number in range(8):
             await exchange.event(content(f"w{number}"))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # sleeps: progress, slower than the limit in all
         await exchange.event(content("", finish_reason="stop"))
         await exchange.chunk(b"data: [DONE]\n\n")
         await exchange.end()
@@ -170,7 +170,7 @@ async def test_slow_client_is_not_taken_for_a_stalled_engine() -> None:
     async with staged(a=much, timeouts={"stall_s": 0.1}) as stage, RawClient(stage.app.port) as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await client.send(request(body=chat(stream=True)))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # sleeps: longer than the limit that must not apply
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert (await client.answer()).whole
 
@@ -223,7 +223,7 @@ async def test_body_that_trickles_is_served() -> None:
         whole = request(body=chat())
         for start in range(0, len(whole), 20):
             await client.send(whole[start : start + 20])
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # sleeps: progress, slower than the limit in all
         assert (await client.answer()).status == 200
 
 
