@@ -74,7 +74,7 @@ class Door:
                 return await self._relay.carry(request, route, request_id)
             return await self._answer(request, route, request_id)
         except CrossoverError as error:
-            return self._refuse(error, dialect, request_id, request.remote)
+            return self._refuse(error, dialect, request_id, request)
 
     def _own(self, request: web.BaseRequest) -> web.StreamResponse | None:
         path = request.raw_path.partition("?")[0]
@@ -108,18 +108,20 @@ class Door:
         return response
 
     def _refuse(
-        self, error: CrossoverError, dialect: Dialect, request_id: str, client: str | None
+        self, error: CrossoverError, dialect: Dialect, request_id: str, request: web.BaseRequest
     ) -> web.StreamResponse:
         self._metrics.refused(error.code)
-        self._logger.info("request_refused", request_id=request_id, client=client, status=error.status, code=error.code)
-        close = isinstance(error, ShuttingDown | UpgradeRefused)
+        said = {"request_id": request_id, "client": request.remote, "status": error.status, "code": error.code}
+        self._logger.info("request_refused", **said)
+        # A body that waits for our "100 Continue" never comes after a refusal, or comes as if it were a request.
+        close = isinstance(error, ShuttingDown | UpgradeRefused) or "Expect" in request.headers
         return error_response(error, dialect, [("x-request-id", request_id)], close=close)
 
 
 def _upgrades(request: web.BaseRequest) -> bool:
     """Whether a request is of no use without its upgrade. The offer of HTTP/2, which Java's own client makes with every
     first request, may be passed over (RFC 9110, section 7.8)."""
-    asked = "upgrade" in request.headers.get("Connection", "").lower()
+    asked = any("upgrade" in value.lower() for value in request.headers.getall("Connection", []))
     return asked and request.headers.get("Upgrade", "").strip().lower() not in ("", "h2c")
 
 
@@ -194,12 +196,21 @@ class _Front(RequestHandler):
                 self._body.set_exception(web.RequestPayloadError("the framing of the body is broken"))
                 self._body.feed_eof()
 
+    def _pause_reading_for_buffer(self) -> None:
+        """Give up a client that sends on and on before it is answered (dozens of requests in a row, or what follows an
+        upgrade): a connection that is not read does not tell either when the client has left."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def is_busy(self) -> bool:
         """Whether a request has come and its answer is not written yet."""
         return self._request_in_progress or bool(self._messages)
 
     def leave(self) -> None:
-        """Close the connection as soon as no request is on it."""
+        """Close the connection as soon as no request is on it. One whose body is still coming is let come: a closing
+        connection takes no more bytes, and `Connection: close` on its answer ends it then."""
+        if self._body is not None and not self._body.is_eof():
+            return
         if self._waiter is not None and not self._waiter.done():
             self.force_close()
         else:

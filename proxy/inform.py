@@ -58,7 +58,8 @@ class Informer:
         body = await read_body(request, max_bytes=self.rules.max_body_bytes, pause_s=self.rules.body_timeout_s)
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
-        for backend in self._order(request):
+        for role in self._order(request):
+            backend = self._desk.backend(role)  # looked up anew: a reload may have come while the first was asked
             try:
                 told = _Told(await self._ask(request, backend, body, request_id), backend.role)
             except UpstreamError as error:
@@ -83,12 +84,11 @@ class Informer:
         if route.template == REMEMBERED and told.answer.status == 200 and request.method == "GET" and not coded:
             self._models = told
 
-    def _order(self, request: web.BaseRequest) -> list[Backend]:
+    def _order(self, request: web.BaseRequest) -> list[Role]:
         """Who is asked: the one the client names, else the baseline first; ones that look down last."""
         wanted = asked_role(request.headers.get("x-crossover-backend")) or Role.BASELINE
-        backends = [self._desk.backend(wanted), self._desk.backend(wanted.other)]
-        now_s = self._desk.clock()
-        return sorted(backends, key=lambda backend: not backend.eligible(self._desk.plan.breaker, now_s))
+        snapshot = self._desk.snapshot()
+        return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
 
     async def _ask(self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str) -> Kept:
         line = self._pair.line(backend)

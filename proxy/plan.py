@@ -33,6 +33,7 @@ def relay_rules(settings: Settings) -> RelayRules:
         body_timeout_s=settings.listen.body_timeout_s,
         first_byte_s=settings.timeouts.first_byte_s,
         stall_s=settings.timeouts.stall_s,
+        unread_s=settings.listen.unread_timeout_s,
     )
 
 

@@ -49,6 +49,7 @@ class RelayRules:
     body_timeout_s: float = 60.0
     first_byte_s: float = 600.0
     stall_s: float = 120.0
+    unread_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +304,7 @@ class Trip:
             self._route.dialect,
             sequences=self._traits.weight,
             stall_s=self._relay.rules.stall_s,
+            unread_s=self._relay.rules.unread_s,
             clock=self._desk.clock,
         )
         self._passage = passage

@@ -31,7 +31,7 @@ def test_effective_settings_hold_every_key_in_the_order_of_the_file() -> None:
     shown = yaml.safe_load(effective(settings()))
     names = [name for section in shown.values() if isinstance(section, dict) for name in section]
     assert list(shown) == list(Settings.model_fields)
-    assert names[:6] == ["host", "port", "max_body_bytes", "body_timeout_s", "keepalive_s", "host"]
+    assert names[:5] == ["host", "port", "max_body_bytes", "body_timeout_s", "unread_timeout_s"]
 
 
 def test_effective_settings_mask_secrets() -> None:

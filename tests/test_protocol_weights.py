@@ -81,7 +81,12 @@ def test_a_body_weighs_its_prompts_times_its_choices(template: str, body: dict[s
     assert weigh(template, body) == weight
 
 
-@pytest.mark.parametrize("n", [None, True, False, 0, -1, 2.0, "4", [4], {}])
+@pytest.mark.parametrize("n", [4, 4.0, "4", " 4"])
+def test_what_engines_take_for_a_whole_number_counts(n: object) -> None:
+    assert weigh("/v1/chat/completions", {"n": n}) == 4
+
+
+@pytest.mark.parametrize("n", [None, True, False, 0, -1, 2.5, "x", "9" * 40, [4], {}])
 def test_what_is_not_a_whole_number_of_one_or_more_counts_once(n: object) -> None:
     assert weigh("/v1/chat/completions", {"n": n}) == 1
 

@@ -43,7 +43,9 @@ def passage_of(
     opened: Opened, *, sequences: int = 1, stall_s: float = 10.0, dialect: Dialect = Dialect.CHAT
 ) -> Passage:
     ticks = iter(range(1, 10_000))
-    return Passage(opened, dialect, sequences=sequences, stall_s=stall_s, clock=lambda: float(next(ticks)))
+    return Passage(
+        opened, dialect, sequences=sequences, stall_s=stall_s, unread_s=5.0, clock=lambda: float(next(ticks))
+    )
 
 
 async def passed(passage: Passage) -> Said:

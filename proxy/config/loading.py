@@ -3,6 +3,7 @@
 Watching the file and swapping settings in is not here (wire/), nor is any rule about a single key (settings.py).
 """
 
+import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +137,8 @@ def _path_of(key: str) -> KeyPath:
 def _read(path: Path, environ: Mapping[str, str]) -> Document:
     """The file as a document. Raises InvalidConfig when it cannot be read as text at all."""
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device could block for ever
+            raise OSError(errno.EINVAL, "it is no regular file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:

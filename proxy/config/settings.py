@@ -72,6 +72,9 @@ class Listen(Section):
     """Largest request body; a larger one is answered 413. Raise it for many images in one request."""
     body_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Longest pause of a client while it sends its body; after it the answer is 408. Raise it for slow uplinks."""
+    unread_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
+    """Longest time for which a client may take nothing of its answer; then its connection is closed, since the engine
+    would wait for it and its sequences would count for ever."""
     keepalive_s: Annotated[float, Field(gt=0, le=3600)] = 75.0
     """How long an idle client connection stays open. Keep it above the idle time of a load balancer in front."""
 

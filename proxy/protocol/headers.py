@@ -35,9 +35,9 @@ _KEYS = frozenset({"authorization", "x-api-key"})
 # A client may not use Connection to hide where a request came from, nor cut away what frames the body.
 _NOT_NAMEABLE = frozenset({"x-forwarded-for", "content-length", "host"})
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-# Line ends would become headers of their own; surrogates stand for bytes that are not UTF-8, which the wire would drop
-# one by one, and a value cut down says something else.
-_UNSENDABLE = re.compile(r"[\r\n\x00\ud800-\udfff]")
+# Line ends would become headers of their own, and no control character but the tab may stand in one; surrogates stand
+# for bytes that are not UTF-8, which the wire would drop one by one, and a value cut down says something else.
+_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 

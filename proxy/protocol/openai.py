@@ -3,6 +3,8 @@
 Not here: counting sequences (weights.py), and any judgement of the body: what is wrong with it, the engine says.
 """
 
+import gc
+import json
 from typing import Any
 
 import orjson
@@ -11,10 +13,14 @@ from proxy.model import Dialect, Role, Traits
 from proxy.protocol.allowlist import Route, RouteClass
 from proxy.protocol.weights import sampling_params, weigh
 
-PEEK_MAX_BYTES = 8 * 1024 * 1024
-"""Bodies above it are not parsed and weigh 1: parsing holds the event loop (8 MiB of text is some milliseconds, 8 MiB
-of token ids some tens), and what is larger is one prompt with images in nearly every case. Lower would miscount long
-batches of token ids, higher would let one request hold up everybody's streams."""
+PEEK_MAX_BYTES = 2 * 1024 * 1024
+"""Bodies above it are not parsed and weigh 1: parsing holds the event loop (2 MiB of text is two milliseconds, 2 MiB of
+nothing but brackets some seventy), and what is larger is one prompt with images in nearly every case. Lower would
+miscount long batches of token ids, higher would let one request hold up everybody's streams."""
+
+LENIENT_MAX_BYTES = 256 * 1024
+"""What orjson refuses and engines may read all the same (NaN, a lone surrogate, a huge number) is read by the standard
+library, which is ten times slower: up to here."""
 
 MAX_MODEL_CHARS = 256
 """Longer model names are not carried along: no engine serves one, and names end in logs."""
@@ -59,11 +65,31 @@ def _peek(body: bytes, content_type: str, content_encoding: str | None) -> dict[
         return {}
     if content_type and "json" not in content_type.lower():
         return {}
-    try:
-        value = orjson.loads(body)
-    except ValueError:
-        return {}
+    value = _parse(body)
     return value if isinstance(value, dict) else {}
+
+
+def _parse(body: bytes) -> object:
+    """The value of a JSON body, None where it is none. Collecting garbage while a million brackets become objects would
+    hold the loop four times as long as the parsing."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return orjson.loads(body)
+    except ValueError:
+        return _parse_leniently(body)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _parse_leniently(body: bytes) -> object:
+    if len(body) > LENIENT_MAX_BYTES:
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _streams(route: Route, stream: object) -> bool:

@@ -9,6 +9,9 @@ MAX_CHOICES = 1024
 """The largest `n` that is believed: above what any engine runs at once, so that one absurd number, which the engine
 answers with 400 anyway, cannot fill the count."""
 
+MAX_DIGITS = 12
+"""A number written in more characters than this is none that means anything here."""
+
 MAX_WEIGHT = 65_536
 """The largest weight of one request, prompts x n: ten times the largest running batch of any engine; more would only
 make the counts unreadable, fewer could be a real batch."""
@@ -83,7 +86,12 @@ def sampling_params(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _believed(n: object) -> int:
-    """`n` where it is a whole number of at least 1; true and false are not numbers here."""
+    """`n` where it is a whole number of at least 1, also as 4.0 or "4", which engines take for 4; true and false are
+    not numbers here."""
+    if isinstance(n, str) and len(n) < MAX_DIGITS and n.strip().isdecimal():
+        n = int(n)
+    if isinstance(n, float) and n.is_integer():
+        n = int(n)
     if type(n) is int and n >= 1:
         return min(n, MAX_CHOICES)
     return 1

@@ -5,8 +5,9 @@ boundary and then abnormally, never with an invented finish. Why an answer was c
 """
 
 from collections.abc import Callable
+from functools import partial
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from proxy.errors import CrossoverError, StallTimeout, StreamCut, UpstreamError
 from proxy.model import Dialect, Usage
@@ -30,7 +31,14 @@ class Passage:
     """
 
     def __init__(
-        self, opened: Opened, dialect: Dialect, *, sequences: int, stall_s: float, clock: Callable[[], float]
+        self,
+        opened: Opened,
+        dialect: Dialect,
+        *,
+        sequences: int,
+        stall_s: float,
+        unread_s: float,
+        clock: Callable[[], float],
     ) -> None:
         self.opened = opened
         self.committed = False
@@ -38,6 +46,8 @@ class Passage:
         self._dialect = dialect
         self._alone = sequences == 1
         self._stall_s = stall_s
+        self._unread_s = unread_s
+        self._taking: StallGuard
         self._clock = clock
         self._hold = EventHold(dialect) if opened.scanner is not None else None
         self._kept: list[bytes] = []
@@ -53,7 +63,10 @@ class Passage:
             # Without this, proxies in front of us gather events into bursts.
             stamps = [*stamps, ("X-Accel-Buffering", "no")]
         response = open_response(answer.status, headers.downstream_headers(answer.headers), stamps)
+        if request.version < HttpVersion11 and "Content-Length" not in response.headers:
+            response.force_close()  # such a client knows the end only by the closing
         guard = StallGuard(self._stall_s, answer.close)
+        self._taking = StallGuard(self._unread_s, partial(_drop, request))
         try:
             await response.prepare(request)
             self.committed = True
@@ -63,6 +76,7 @@ class Passage:
             await self._break(response, self.error or (stalled if guard.stalled else error))
         finally:
             guard.close()
+            self._taking.close()
             answer.close()
         return response
 
@@ -110,19 +124,25 @@ class Passage:
             self.opened.scanner.close()
             self._check_end(self.opened.scanner)
         if self._hold is not None and (rest := self._hold.rest()):
-            await response.write(rest)
+            await self._write(response, rest)
+
+    async def _write(self, response: Downstream, data: bytes) -> None:
+        """Write, and be held up by a client that reads slowly; not for ever by one that does not read at all."""
+        self._taking.waiting()
+        await response.write(data)
+        self._taking.came()
 
     async def _push(self, response: Downstream, data: bytes, *, scanned: bool = False) -> None:
         scanner, hold = self.opened.scanner, self._hold
         if scanner is None or hold is None:
             self._keep(data)
-            await response.write(data)
+            await self._write(response, data)
             return
         if not scanned:
             scanner.feed(data)
         ready = hold.feed(data)
         if ready:
-            await response.write(ready)
+            await self._write(response, ready)
         if scanner.first_content:
             self._last_s = self._clock()
             if self._first_s is None:
@@ -145,5 +165,11 @@ class Passage:
         self.error = error
         scanner, hold = self.opened.scanner, self._hold
         if scanner is not None and hold is not None and not hold.overflowed:
-            await response.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
+            await self._write(response, dialects.error_event(error, self._dialect, sequence_number=scanner.events))
         response.cut()
+
+
+def _drop(request: web.BaseRequest) -> None:
+    """Close a client's connection now: it is then gone like any other that leaves."""
+    if request.transport is not None:
+        request.transport.abort()

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 from time import monotonic
 from types import SimpleNamespace
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -21,7 +21,7 @@ from proxy.errors import BackendBroken, BackendUnreachable, StaleConnection, Ups
 POOL_IDLE_S = 3.0
 # A connection that was closed while idle fails within a round trip. A failure later than this came after the engine
 # had the request, so sending it again could run the prompt twice.
-STALE_WITHIN_S = 1.0
+STALE_WITHIN_S = 0.1
 # Heads of engines are below 4 KiB; 64 KiB is the most a broken one may make us hold.
 MAX_HEAD_BYTES = 65536
 # Bytes an answer may run ahead of its client before reading from the engine pauses (aiohttp pauses at twice this).
@@ -157,10 +157,10 @@ def open_session(connect_s: float, *, keep: bool) -> aiohttp.ClientSession:
     Names are resolved for each new connection: a pod that moved is found at once, and no failed lookup is kept.
     """
     if keep:
-        connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, keepalive_timeout=POOL_IDLE_S)
+        connector: aiohttp.TCPConnector = _Pool(limit=0, use_dns_cache=False, keepalive_timeout=POOL_IDLE_S)
     else:
         connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, force_close=True)
-    return aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s, sock_read=None),
         auto_decompress=False,
@@ -173,6 +173,20 @@ def open_session(connect_s: float, *, keep: bool) -> aiohttp.ClientSession:
         trace_configs=[_reuse_trace()],
         requote_redirect_url=False,
     )
+    # aiohttp would send PUT and GET again by itself when a kept connection fails, however late; that is decided here.
+    session._retry_connection = False
+    return session
+
+
+class _Pool(aiohttp.TCPConnector):
+    """Kept connections, less those on which something came while nobody had asked: it is no answer to who asks next."""
+
+    async def _get(self, key: Any, traces: Any) -> Any:
+        while (connection := await super()._get(key, traces)) is not None:
+            if connection.protocol is not None and not connection.protocol.should_close:
+                return connection
+            connection.close()
+        return None
 
 
 class _LargeBody(aiohttp.payload.Payload):
