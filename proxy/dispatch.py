@@ -110,6 +110,21 @@ class Desk:
         beside = snapshot.of(role.other).eligible and not snapshot.of(role).eligible
         return role.other if beside else role
 
+    def claims(self, traits: Traits) -> frozenset[Role]:
+        """The backends whose next room a request that waits keeps from those behind it: every one that it waits for.
+
+        None where it is bulky on all of them that are eligible: under steady traffic these never drain so far by
+        themselves, and holding everybody up until they do would let one request stop the service.
+        """
+        wanted = self.wanted(traits)
+        roles = frozenset(ROLES if wanted is None else (wanted,))
+        if traits.weight == 1:
+            return roles
+        snapshot = self.snapshot()
+        open_roles = [role for role in roles if snapshot.of(role).eligible] or roles
+        bulky = all(policy.is_bulky(snapshot.of(role), traits.weight) for role in open_roles)
+        return frozenset() if bulky else roles
+
     # ------------------------------------------------------------ deciding
 
     def assign(
@@ -134,7 +149,8 @@ class Desk:
         if decision.role is None:
             self._enter(decision.regime)
             return decision
-        assignment = self._lease(decision, traits.weight, snapshot.at_s)
+        weight = policy.share(snapshot.of(decision.role), traits.weight)
+        assignment = self._lease(decision, weight, snapshot.at_s)
         self._enter(decision.regime)
         self.ring.append(DecisionRecord(snapshot.at_s, request_id, route, traits.weight, attempt, decision))
         self.on_decision(decision)

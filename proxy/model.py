@@ -152,7 +152,10 @@ class Regime:
 
 @dataclass(frozen=True, slots=True)
 class Because:
-    """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request."""
+    """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
+
+    `recent_failures` are the speculative backend's, which weigh as load on it.
+    """
 
     policy: Policy
     speculative_in_flight: int
@@ -161,6 +164,7 @@ class Because:
     enter_at: int
     leave_at: int
     regime: Role
+    recent_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ from proxy.dispatch import Desk
 from proxy.metrics import BackendReading, Reading
 from proxy.state.backend import Backend
 
+# Engines are asked every second by default; after this silence their own numbers are not shown any more.
+FRESH_S = 10.0
+
 
 def read(desk: Desk, *, waiting: int, connections: int, ready: bool, reload_failed: bool) -> Reading:
     """Everything that is read at a scrape, at the same instant."""
@@ -26,7 +29,9 @@ def read(desk: Desk, *, waiting: int, connections: int, ready: bool, reload_fail
 
 def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
     counts = backend.book.counts(now_s)
-    load, circuit = backend.load, backend.circuit
+    circuit = backend.circuit
+    fresh = backend.load_at_s is not None and now_s - backend.load_at_s < FRESH_S
+    load = backend.load if fresh else None  # what an engine said before it died is no longer so
     return BackendReading(
         role=backend.role,
         in_flight=counts.in_flight,
@@ -42,6 +47,6 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
         engine_running=load.running if load is not None else None,
         engine_waiting=load.waiting if load is not None else None,
         engine_age_s=None if backend.load_at_s is None else now_s - backend.load_at_s,
-        drift=backend.drift(),
+        drift=backend.drift() if fresh else None,
         accept_length=load.accept_length if load is not None else None,
     )

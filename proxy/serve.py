@@ -19,6 +19,8 @@ from proxy.errors import ConfigError
 from proxy.wire.reload import Mark, mark, watch
 
 OK, FAILED = 0, 1
+# The last of the three standard streams, by its descriptor.
+STDERR = 2
 OVERRIDES = {
     "host": "listen.host",
     "port": "listen.port",
@@ -31,7 +33,8 @@ OVERRIDES = {
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop; the exit code."""
     _raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    _fill_standard_streams()
+    with logs.written_aside(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(_run(options))
         except KeyboardInterrupt:
@@ -143,3 +146,10 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _fill_standard_streams() -> None:
+    """Open those that the process was started without: the loop dies of a socket that gets their number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(number)

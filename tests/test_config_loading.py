@@ -234,7 +234,7 @@ backends:
 def test_mapping_is_held_to_the_rules_of_a_file() -> None:
     urls = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://a:1/"}}
     with pytest.raises(InvalidConfig) as caught:
-        from_mapping({"backends": urls, "listen": {"port": "1"}, "routing": {"leave_at": 3}})
+        from_mapping({"backends": urls, "listen": {"port": "1"}, "routing": {"leave_at": 3, "enter_at": 5}})
     assert [str(problem).split(";")[0] for problem in caught.value.problems] == [
         "settings: backends.baseline.url: must not be the url of backends.speculative",
         'settings: listen.port: must be a whole number, not the text "1"',

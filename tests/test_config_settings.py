@@ -91,3 +91,10 @@ def test_sections_are_strict(section: type[Section], values: object) -> None:
 
 def test_whole_numbers_of_seconds_are_numbers() -> None:
     assert Timeouts.model_validate({"stall_s": 7}).stall_s == 7.0
+
+
+@pytest.mark.parametrize(("leave_at", "enters_at"), [(1, 0), (2, 1), (3, 2), (4, 2), (9, 5), (40, 20)])
+def test_the_lower_threshold_is_half_the_upper_where_it_is_not_given(leave_at: int, enters_at: int) -> None:
+    urls = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://a:2"}}
+    chosen = from_mapping({"backends": urls, "routing": {"leave_at": leave_at}})
+    assert chosen.rules().enter_at == enters_at

@@ -107,7 +107,7 @@ def test_counts_stay_exact_and_within_limits_whatever_happens(
             ghosts = [weight for expiry_s, on, weight in lingering if on is role and expiry_s > rig.now_s]
             in_flight = rig.in_flight(role)
             assert in_flight == sum(weights) + sum(ghosts)
-            assert in_flight <= limit or len(weights) + len(ghosts) == 1
+            assert in_flight <= limit
 
 
 def test_the_ring_keeps_the_decision_with_its_numbers(rig: Rig) -> None:
@@ -123,6 +123,43 @@ def test_a_promised_backend_counts_as_full(rig: Rig) -> None:
     rig.assign()
     place = rig.assign(promised=frozenset({SPECULATIVE}))
     assert (place.decision.role, place.decision.reason) == (BASELINE, Reason.OTHER_FULL)
+
+
+def test_a_promised_backend_counts_as_full_also_while_it_lies_idle(rig: Rig) -> None:
+    assert rig.try_assign(promised=frozenset(ROLES)) is None
+
+
+def test_a_request_holds_and_leaves_behind_no_more_than_its_engine_runs_at_once() -> None:
+    rig = Rig(limits=(64, 64))
+    for role in ROLES:
+        place = rig.assign(weight=1024, asked=role)
+        assert rig.in_flight(role) == 64
+        rig.desk.settle(place, Outcome.CLIENT_GONE_WAITING, unheard=True)
+        assert rig.in_flight(role) == 64
+    rig.now_s += LINGER_S
+    assert rig.desk.snapshot().in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("weight", "asked", "down", "claims"),
+    [
+        (1, None, (), ROLES),
+        (8, None, (), ROLES),
+        (9, None, (), ROLES),  # bulky on one of the two only
+        (9, SPECULATIVE, (), ()),
+        (9, BASELINE, (), (BASELINE,)),
+        (9, None, (BASELINE,), ()),
+        (9, None, ROLES, ROLES),
+        (33, None, (), ()),
+    ],
+)
+def test_a_waiter_claims_what_it_waits_for_unless_it_is_bulky_wherever_it_may_go(
+    weight: int, asked: Role | None, down: tuple[Role, ...], claims: tuple[Role, ...]
+) -> None:
+    rig = Rig(limits=(16, 64))
+    for role in down:
+        rig.desk.observe_health(rig.desk.backend(role), Evidence.MISS)
+    assert rig.desk.claims(Traits(weight=weight, asked=asked)) == frozenset(claims)
 
 
 @pytest.mark.parametrize(

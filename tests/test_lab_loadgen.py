@@ -46,7 +46,8 @@ async def test_a_load_prints_a_row_a_level_and_writes_the_same_figures(
     assert [level["requests"] for level in said["levels"]] == [4, 4]
     assert {body["model"] for body in server.bodies} == {"fake-model"}
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["level", "concurrency 1", "concurrency 2"]
+    assert [line.split("  ")[0] for line in lines[:3]] == ["level", "concurrency 1", "concurrency 2"]
+    assert "rough" in lines[-1], "four requests a level were printed as if they were a measurement"
     assert "100%" in lines[1]
     assert lines[1].endswith("4 regime")
     assert running() == 0

@@ -21,7 +21,7 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing.policy import RequestRule, RuleKind, Rules, decide, follow, has_room
+from proxy.routing.policy import RequestRule, RuleKind, Rules, decide, follow, has_room, is_bulky, share
 
 SPECULATIVE, BASELINE = ROLES
 LONG_AGO = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0)
@@ -127,10 +127,29 @@ def test_no_backend_has_room_when_both_are_at_their_limit() -> None:
     ("in_flight", "limit", "weight", "room"),
     [(3, 4, 1, True), (3, 4, 2, False), (0, 4, 16, True), (1, 4, 16, False), (10**6, None, 10**6, True)],
 )
-def test_room_ends_at_the_limit_except_for_a_heavy_request_alone(
+def test_room_ends_at_the_limit_and_a_heavy_request_takes_all_of_it(
     in_flight: int, limit: int | None, weight: int, room: bool
 ) -> None:
     assert has_room(BackendLoad(BASELINE, in_flight, limit), weight) is room
+
+
+@pytest.mark.parametrize(
+    ("limit", "weight", "counted", "bulky"),
+    [
+        (None, 1024, 1024, False),
+        (64, 1024, 64, True),
+        (64, 33, 33, True),
+        (64, 32, 32, False),
+        (2, 2, 2, True),
+        (1, 1, 1, False),
+        (1, 1024, 1, False),  # all are alike where one sequence runs at a time
+    ],
+)
+def test_a_request_counts_as_at_most_what_its_backend_runs_at_once(
+    limit: int | None, weight: int, counted: int, bulky: bool
+) -> None:
+    load = BackendLoad(BASELINE, 3, limit)
+    assert (share(load, weight), is_bulky(load, weight)) == (counted, bulky)
 
 
 # ---------------------------------------------------------------- all down, failover
@@ -173,6 +192,10 @@ def test_because_counts_without_the_new_request() -> None:
 
 def test_the_decisions_regime_holds_the_request_that_was_placed() -> None:
     assert decide(Rules(), LONG_AGO, snapshot(3, 2), Traits(weight=4)).regime.held == 9
+
+
+def test_the_decisions_regime_holds_no_more_of_a_request_than_its_backend_runs_at_once() -> None:
+    assert decide(Rules(), LONG_AGO, snapshot(0, 2, limits=(4, 4)), Traits(weight=1024)).regime.held == 6
 
 
 def test_the_decisions_regime_does_not_hold_a_request_that_waits() -> None:
@@ -270,8 +293,8 @@ def test_every_decision_keeps_the_promises(question: Question) -> None:
         assert decision.role is not excluded
         assert chosen.eligible or decision.reason is Reason.ALL_DOWN
         assert (decision.reason is Reason.ALL_DOWN) == (not loads.speculative.eligible and not loads.baseline.eligible)
-        if chosen.max_in_flight is not None and chosen.in_flight > 0:
-            assert chosen.in_flight + traits.weight <= chosen.max_in_flight
+        if chosen.max_in_flight is not None:
+            assert chosen.in_flight + share(chosen, traits.weight) <= chosen.max_in_flight
     if decision.regime.role is not regime.role:
         assert decision.regime.since_s == loads.at_s
         assert loads.at_s - regime.since_s >= rules.min_dwell_s

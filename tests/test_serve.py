@@ -141,7 +141,7 @@ async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
     said = ""
     try:
         async with asyncio.timeout(30):
-            while "Ctrl-C ends it." not in said:
+            while "Ctrl-C ends it" not in said:
                 line = (await process.stdout.readline()).decode()
                 assert line, said
                 said += line

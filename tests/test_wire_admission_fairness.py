@@ -7,6 +7,7 @@ from fakes.until import turns
 from fakes.waiting import BASELINE, LINGER_S, OPEN_S, SPECULATIVE, Rig, leaping, run
 
 from proxy import tasks
+from proxy.errors import QueueFull, QueueTimeout
 from proxy.model import ROLES, Outcome, Role
 from proxy.routing.breaker import Event
 from proxy.wire.admission import LOOK_AGAIN_S
@@ -60,7 +61,7 @@ def test_a_stream_of_light_requests_does_not_starve_a_heavy_one(asked: Role | No
 
         others = [tasks.spawn(light(number), name="light") for number in range(400)]
         await asyncio.sleep(5.0)
-        heavy = await rig.admit("heavy", weight=16, asked=asked)
+        heavy = await rig.admit("heavy", weight=8, asked=asked)
         assert asked is None or heavy.backend.role is SPECULATIVE
         assert served < 200
         rig.finish(heavy)
@@ -73,8 +74,8 @@ def test_a_stream_of_light_requests_does_not_starve_a_heavy_one(asked: Role | No
 @leaping
 async def test_a_pinned_heavy_waiter_does_not_keep_the_other_backend_idle() -> None:
     rig = Rig(limits=(16, 4))
-    light = await rig.admit(asked=SPECULATIVE)
-    heavy = await rig.queue("heavy", weight=16, asked=SPECULATIVE)
+    light = await rig.admit(weight=9, asked=SPECULATIVE)
+    heavy = await rig.queue("heavy", weight=8, asked=SPECULATIVE)
     others = [await rig.queue(str(number)) for number in range(4)]
     await turns()
     assert {task.result().backend.role for task in others} == {BASELINE}
@@ -83,12 +84,86 @@ async def test_a_pinned_heavy_waiter_does_not_keep_the_other_backend_idle() -> N
 
 
 @leaping
+async def test_a_request_heavier_than_the_limit_holds_up_nobody() -> None:
+    """Its place is a backend that lies idle, which steady traffic never leaves."""
+    rig = Rig(limits=(64, 64), max_wait_s=60.0)
+    held = [await rig.admit(asked=SPECULATIVE) for _ in range(9)] + [await rig.admit(asked=BASELINE) for _ in range(11)]
+    heavy = await rig.queue("heavy", weight=1024)
+    others = [await rig.queue(str(number)) for number in range(108)]
+    await turns()
+    assert all(task.done() for task in others)
+    assert (heavy.done(), rig.admission.waiting, rig.in_flight()) == (False, 1, 128)
+    for place in [*held, *(task.result() for task in others)]:
+        rig.finish(place)
+    assert (await heavy).lease.weight == 64
+
+
+@leaping
+async def test_a_request_that_finds_no_idle_backend_is_refused_after_its_wait() -> None:
+    rig = Rig(limits=(64, 64), max_wait_s=5.0)
+    held = [await rig.admit(asked=role) for role in ROLES]
+    with pytest.raises(QueueTimeout):
+        await rig.admit("heavy", weight=1024)
+    assert (len(held), rig.in_flight(), rig.admission.waiting) == (2, 2, 0)
+
+
+@leaping
+async def test_lighter_waiters_keep_their_order_around_one_that_holds_up_nobody() -> None:
+    rig = Rig(limits=(4, 1), max_wait_s=60.0)
+    held = [await rig.admit(asked=SPECULATIVE) for _ in range(4)]
+    await rig.admit("other", asked=BASELINE)
+    waiting = [
+        await rig.queue(name, weight=weight, asked=SPECULATIVE)
+        for name, weight in (("heavy", 4), ("two", 2), ("one", 1), ("last", 1))
+    ]
+    rig.finish(held.pop())
+    await turns()
+    assert not any(task.done() for task in waiting)
+    rig.finish(held.pop())
+    await turns()
+    assert [task.done() for task in waiting] == [False, True, False, False]
+    rig.finish(held.pop())
+    rig.finish(held.pop())
+    await turns()
+    assert rig.started[-3:] == ["two", "one", "last"]
+
+
+# ---------------------------------------------------------------- a full queue
+
+
+@leaping
+async def test_a_queue_full_of_waiters_for_one_backend_does_not_close_the_other() -> None:
+    rig = Rig(limits=(1, 1), max_waiting=2)
+    held = await rig.admit(asked=SPECULATIVE)
+    waiting = [await rig.queue(name, asked=SPECULATIVE) for name in "bc"]
+    assert (await rig.admit("free")).backend.role is BASELINE
+    with pytest.raises(QueueFull):
+        await rig.admit("full")
+    rig.finish(held)
+    with pytest.raises(QueueFull):
+        await rig.admit("overtaker", asked=SPECULATIVE)
+    rig.finish(await waiting[0])
+    await waiting[1]
+
+
+@leaping
+async def test_a_queue_full_of_heavy_waiters_closes_nothing() -> None:
+    rig = Rig(limits=(4, 4), max_waiting=2)
+    for role in ROLES:
+        await rig.admit(asked=role)
+    waiting = [await rig.queue("heavy", weight=1024) for _ in range(2)]
+    assert (await rig.admit("light")).lease.weight == 1
+    for task in waiting:
+        task.cancel()
+
+
+@leaping
 async def test_a_backend_that_lies_idle_takes_a_request_heavier_than_its_limit() -> None:
     rig = Rig(limits=(4, 4))
     light = [await rig.admit(asked=role) for role in ROLES]
     heavy = await rig.queue("heavy", weight=64)
     rig.finish(light[0])
-    assert (await heavy).lease.weight == 64
+    assert (await heavy).lease.weight == 4
 
 
 @leaping

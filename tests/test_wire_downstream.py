@@ -1,6 +1,7 @@
 """Heads, errors of our own, and an end that does not look like one."""
 
 import asyncio
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -108,6 +109,10 @@ def test_stamps_tell_no_backend_when_there_was_no_room() -> None:
 def test_numbers_of_a_decision_are_one_header() -> None:
     expected = "policy=overflow, regime=speculative, smoothed=2.50, enter_at=5, leave_at=9"
     assert because_header(BECAUSE) == expected
+
+
+def test_failures_that_weighed_as_load_are_told_with_the_numbers() -> None:
+    assert because_header(replace(BECAUSE, recent_failures=3)).endswith(", leave_at=9, recent_failures=3")
 
 
 # ---------------------------------------------------------------- kept answers

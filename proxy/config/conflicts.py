@@ -77,7 +77,7 @@ def _loops(settings: Settings) -> Iterator[Conflict]:
 
 def _routing(settings: Settings) -> Iterator[Conflict]:
     routing = settings.routing
-    if routing.enter_at >= routing.leave_at:
+    if routing.enters_at() >= routing.leave_at:
         yield Conflict(
             ("routing.leave_at", "routing.enter_at"),
             f"must be above routing.enter_at ({routing.enter_at}), not {routing.leave_at}; "

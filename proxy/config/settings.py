@@ -157,9 +157,9 @@ class Routing(Section):
     leave_at: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = 9
     """Sequences in flight from which the baseline is favoured: your crossover. Measure it; on some machines
     speculation never pays, and then policy pinned is right."""
-    enter_at: Annotated[int, Field(ge=0, le=MAX_SEQUENCES)] = 5
+    enter_at: Literal["auto"] | Annotated[int, Field(ge=0, le=MAX_SEQUENCES)] = "auto"
     """Sequences in flight down to which speculation is favoured again; below leave_at, and the gap between them keeps
-    the regime from flapping. Policy threshold only."""
+    the regime from flapping. auto: half of leave_at. Policy threshold only."""
     min_dwell_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Least time between two changes of regime. Raise it when /decisions shows frequent changes."""
     smoothing_s: Annotated[float, Field(ge=0, le=600)] = 2.0
@@ -176,6 +176,10 @@ class Routing(Section):
     ] = ()
     """Kinds of requests that go to one role whatever the load, in order; empty: none. Use them where one backend
     serves a kind badly at every load."""
+
+    def enters_at(self) -> int:
+        """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""
+        return self.leave_at - max(1, self.leave_at // 2) if self.enter_at == "auto" else self.enter_at
 
 
 class Timeouts(Section):
@@ -278,7 +282,7 @@ class Settings(Section):
             policy=routing.policy,
             placement=self.placement,
             leave_at=routing.leave_at,
-            enter_at=routing.enter_at,
+            enter_at=routing.enters_at(),
             min_dwell_s=routing.min_dwell_s,
             smoothing_s=routing.smoothing_s,
             pin=routing.pin,

@@ -68,7 +68,7 @@ class Demo:
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
             '    -d \'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hello"}]}\'\n'
             f"  .venv/bin/crossover load {url} --ramp\n\n"
-            "Ctrl-C ends it.",
+            "Ctrl-C ends it when the running answers are complete; a second Ctrl-C at once.",
             flush=True,
         )
 

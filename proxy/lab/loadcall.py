@@ -62,6 +62,7 @@ class Answer:
         self.error: str | None = None
         self._stream = stream
         self._ended = False
+        self._told = False
         self._rest = b""
 
     def feed(self, piece: bytes, now_s: float) -> None:
@@ -75,11 +76,13 @@ class Answer:
                 self._take_event(line[5:].strip(), now_s)
 
     def close(self) -> None:
-        """The body is over: a stream without its `[DONE]` was cut, whatever it said before."""
+        """The body is over: a stream without its `[DONE]` was cut, whatever it said; one of only that is none."""
         if not self._stream:
             self._take_object(self._rest)
         elif not self._ended and self.error is None:
             self.error = "cut"
+        elif not self._told and self.error is None:
+            self.error = "malformed"
 
     def _take_event(self, text: bytes, now_s: float) -> None:
         if text == b"[DONE]":
@@ -98,6 +101,7 @@ class Answer:
         if not isinstance(said, dict):
             self.error = "malformed"
             return False
+        self._told = True
         if said.get("error") is not None or said.get("object") == "error":
             self.error = "error_event"
             return False

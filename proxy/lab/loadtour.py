@@ -28,6 +28,10 @@ _MENDS = {
 }
 _OTHER_MEND = "see the proxy's log and `crossover status`"
 
+# With request lengths as varied as chats have, the mean over this many is good to some ten per cent, and below it p99
+# is no quantile at all.
+FEW_REQUESTS = 30
+
 
 class Tour:
     """The arms of one load and what they have measured so far, whether or not they came to their end."""
@@ -124,6 +128,11 @@ def _remarks(levels: Sequence[Level]) -> Iterator[str]:
                 f"{name}: only {level.honoured or 0:.0%} of the answers came from the backend asked for; the level is "
                 "left out of the comparison"
             )
+    if any(0 < level.requests < FEW_REQUESTS for level in levels):
+        yield (
+            f"levels with fewer than {FEW_REQUESTS} requests are rough: some per cent are noise and p99 is "
+            "the slowest of a few; lengthen --duration before you believe them"
+        )
     if any(level.requests and not level.shares for level in levels):
         yield "answers carry no x-crossover-backend header, so the shares of the backends are not known"
 

@@ -7,7 +7,7 @@ from proxy.model import BackendLoad, Because, Decision, LoadSnapshot, Policy, Re
 from proxy.routing import overflow, threshold
 from proxy.routing.rules import RequestRule, RuleKind, Rules
 
-__all__ = ["RequestRule", "RuleKind", "Rules", "decide", "follow", "has_room", "preference"]
+__all__ = ["RequestRule", "RuleKind", "Rules", "decide", "follow", "has_room", "is_bulky", "preference", "share"]
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it.
@@ -34,9 +34,10 @@ def decide(
         rules.enter_at,
         rules.leave_at,
         current.role,
+        snapshot.speculative.recent_failures,
     )
     if role is not None:
-        current = follow(rules, current, in_flight + traits.weight, snapshot.at_s)
+        current = follow(rules, current, in_flight + share(snapshot.of(role), traits.weight), snapshot.at_s)
     return Decision(role, reason, current, because)
 
 
@@ -52,9 +53,23 @@ def follow(rules: Rules, regime: Regime, in_flight: int, now_s: float) -> Regime
 
 
 def has_room(load: BackendLoad, weight: int) -> bool:
-    """Whether `weight` more sequences keep within `max_in_flight`; a heavier request than that may run alone."""
-    limit = load.max_in_flight
-    return limit is None or load.in_flight + weight <= limit or load.in_flight == 0
+    """Whether a request of `weight` sequences keeps within `max_in_flight`; one heavier than that may run alone."""
+    return load.max_in_flight is None or load.in_flight + share(load, weight) <= load.max_in_flight
+
+
+def share(load: BackendLoad, weight: int) -> int:
+    """The sequences, at least 1, that a request of `weight` holds on a backend: at most `max_in_flight`, since an
+    engine never runs more of one request at once, whatever number the client wrote."""
+    return weight if load.max_in_flight is None else max(1, min(weight, load.max_in_flight))
+
+
+def is_bulky(load: BackendLoad, weight: int) -> bool:
+    """Whether a request needs more than half of a backend, so that its turn comes only when most others have ended.
+
+    A single sequence never is: where one runs at a time, all requests are alike.
+    """
+    held = share(load, weight)
+    return load.max_in_flight is not None and 2 * held > load.max_in_flight and held > 1
 
 
 def preference(rules: Rules, traits: Traits) -> Role | None:

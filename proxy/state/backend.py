@@ -40,7 +40,7 @@ class Backend:
             return self.limit
         if self.load is not None and self.load.max_running_requests:
             return self.load.max_running_requests
-        return self.facts.max_running_requests if self.facts is not None else None
+        return (self.facts.max_running_requests or None) if self.facts is not None else None
 
     def eligible(self, rules: BreakerRules, now_s: float) -> bool:
         """Healthy, circuit passing and not draining, all at once."""

@@ -51,16 +51,18 @@ class Admission:
     async def admit(self, traits: Traits, request_id: str, route: str) -> Assignment:
         """A place for a request, first come first served. Awaits only when there is no room.
 
-        Raises QueueFull at once when the queue is full, QueueTimeout after `max_wait_s`, ShuttingDown when the
-        proxy ends first. A request that is cancelled while it waits is never started.
+        Raises QueueFull at once when the queue is full and those in it claim all room, QueueTimeout after
+        `max_wait_s`, ShuttingDown when the proxy ends first. A request that is cancelled while it waits is never
+        started.
         """
         if self._closed:
             raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
-        if not self._waiters:
-            place = self._desk.assign(traits, request_id, route)
+        full = len(self._waiters) >= self.rules.max_waiting
+        if full or not self._waiters:
+            place = self._desk.assign(traits, request_id, route, promised=self._claimed())
             if isinstance(place, Assignment):
                 return place
-        if len(self._waiters) >= self.rules.max_waiting:
+        if full:
             raise QueueFull(
                 f"every backend is at its limit and {self.rules.max_waiting} requests wait already; try again shortly"
             )
@@ -106,29 +108,39 @@ class Admission:
     def _give_places(self) -> None:
         """Place waiters in their order, until none behind can be placed.
 
-        One that finds no room blocks those behind it from the backend that it waits for, else a stream of light
-        requests would starve a heavy one; one that takes either backend blocks everybody.
+        One that finds no room blocks those behind it from the backends that it claims, else a stream of light
+        requests would starve a heavy one; one that takes either backend blocks everybody. A bulky one claims none:
+        it waits, for `max_wait_s` at most, until a backend happens to be empty enough.
         """
         self._look = None
         if self._later is not None:
             self._later.cancel()
-        blocked: set[Role | None] = set()
+        blocked: set[Role] = set()
         left: list[_Waiter] = []
-        while self._waiters and None not in blocked and len(blocked) < len(ROLES):
+        while self._waiters and len(blocked) < len(ROLES):
             waiter = self._waiters.popleft()
             if waiter.place.done():
                 continue
-            wanted = self._desk.wanted(waiter.traits)
-            if wanted in blocked or not self._place(waiter, blocked):
-                blocked.add(wanted)
+            claims = self._desk.claims(waiter.traits)
+            hopeless = claims and claims <= blocked
+            if hopeless or not self._place(waiter, blocked):
+                blocked |= claims
                 left.append(waiter)
         self._waiters.extendleft(reversed(left))
         if self._waiters:
             self._later = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._room_may_be)
 
-    def _place(self, waiter: _Waiter, blocked: set[Role | None]) -> bool:
-        promised = frozenset(role for role in blocked if role is not None)
-        place = self._desk.assign(waiter.traits, waiter.request_id, waiter.route, promised=promised)
+    def _claimed(self) -> frozenset[Role]:
+        """The backends whose next room is for those who wait."""
+        claimed: set[Role] = set()
+        for waiter in self._waiters:
+            claimed |= self._desk.claims(waiter.traits)
+            if len(claimed) == len(ROLES):
+                break
+        return frozenset(claimed)
+
+    def _place(self, waiter: _Waiter, blocked: set[Role]) -> bool:
+        place = self._desk.assign(waiter.traits, waiter.request_id, waiter.route, promised=frozenset(blocked))
         if isinstance(place, Assignment):
             waiter.place.set_result(place)
             return True

@@ -97,7 +97,8 @@ def stamps_of(request_id: str, decision: Decision | None) -> list[tuple[str, str
 
 def because_header(because: Because) -> str:
     """The numbers of a decision as one header value."""
+    failures = f", recent_failures={because.recent_failures}" if because.recent_failures else ""
     return (
         f"policy={because.policy.value}, regime={because.regime.value}, smoothed={because.smoothed:.2f}, "
-        f"enter_at={because.enter_at}, leave_at={because.leave_at}"
+        f"enter_at={because.enter_at}, leave_at={because.leave_at}{failures}"
     )

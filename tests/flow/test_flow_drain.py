@@ -147,7 +147,7 @@ class Stage:
             try:
                 async with RawClient(self.process.port):
                     return False
-            except ConnectionRefusedError:
+            except (ConnectionRefusedError, ConnectionResetError):  # reset: the port closed in mid-connect
                 return True
 
         await until_told(refused)
