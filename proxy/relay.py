@@ -306,6 +306,7 @@ class Trip:
             stall_s=self._relay.rules.stall_s,
             unread_s=self._relay.rules.unread_s,
             clock=self._desk.clock,
+            on_bytes=self._lives,
         )
         self._passage = passage
         self._status = opened.status
@@ -324,9 +325,13 @@ class Trip:
         """A good first event closes a half-open circuit at once; it must not wait for a long stream's end."""
         if self._assignment is None or opened.mute:
             return
-        self._desk.tokens_flowed(self._assignment.backend)
+        self._lives()
         if self._assignment.probe:
             self._judge(Event.SUCCESS)
+
+    def _lives(self) -> None:
+        if self._assignment is not None:
+            self._desk.tokens_flowed(self._assignment.backend)
 
     def _conclude(self, passage: Passage) -> None:
         """The outcome of a request whose answer was passed on to some end."""

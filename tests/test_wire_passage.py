@@ -44,7 +44,13 @@ def passage_of(
 ) -> Passage:
     ticks = iter(range(1, 10_000))
     return Passage(
-        opened, dialect, sequences=sequences, stall_s=stall_s, unread_s=5.0, clock=lambda: float(next(ticks))
+        opened,
+        dialect,
+        sequences=sequences,
+        stall_s=stall_s,
+        unread_s=5.0,
+        clock=lambda: float(next(ticks)),
+        on_bytes=lambda: None,
     )
 
 

@@ -20,7 +20,11 @@ PEEK_MAX_BYTES = 65536
 PEEK_MORE_S = 0.05
 # What a backend says of itself when it is alive and has no room.
 BUSY_STATUSES = frozenset({429, 503})
-STREAM_TYPES = ("text/event-stream", "application/x-ndjson")
+# What a stream that we understand comes as; a dialect without one has no events.
+STREAM_TYPES = {
+    **dict.fromkeys(set(Dialect) - {Dialect.PLAIN, Dialect.OLLAMA}, "text/event-stream"),
+    Dialect.OLLAMA: "application/x-ndjson",
+}
 
 
 class Verdict(StrEnum):
@@ -89,8 +93,7 @@ async def open_answer(upstream: Upstream, call: Call, dialect: Dialect, *, first
 
 async def _judge(answer: Answer, dialect: Dialect) -> Opened:
     opened = Opened(answer, _by_status(answer.status))
-    understood = dialect is not Dialect.PLAIN and opened.content_type in STREAM_TYPES and not opened.coded
-    if opened.verdict is not Verdict.GOOD or not understood:
+    if opened.verdict is not Verdict.GOOD or opened.content_type != STREAM_TYPES.get(dialect) or opened.coded:
         return opened
     opened.scanner = Scanner(dialect)
     await _peek(opened, opened.scanner)
@@ -99,11 +102,12 @@ async def _judge(answer: Answer, dialect: Dialect) -> Opened:
 
 
 async def _peek(opened: Opened, scanner: Scanner) -> None:
-    size_bytes = 0
+    size_bytes, until_s = 0, None
     while not (scanner.first_content or scanner.finished or scanner.error) and size_bytes < PEEK_MAX_BYTES:
         # A comment is an engine's sign of life before its first token: held back it would be none.
-        begun = scanner.events or (size_bytes and scanner.at_boundary)
-        data = await _more(opened, PEEK_MORE_S if begun else None)
+        if until_s is None and (scanner.events or (size_bytes and scanner.at_boundary)):
+            until_s = asyncio.get_running_loop().time() + PEEK_MORE_S
+        data = await _more(opened, until_s)
         if data is None:
             return
         if not data and not scanner.events:
@@ -116,10 +120,10 @@ async def _peek(opened: Opened, scanner: Scanner) -> None:
         scanner.feed(data)
 
 
-async def _more(opened: Opened, within_s: float | None) -> bytes | None:
-    """The next bytes; None when nothing came in time."""
+async def _more(opened: Opened, until_s: float | None) -> bytes | None:
+    """The next bytes; None when nothing came by `until_s`, an instant of the loop's clock."""
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout_at(until_s):
             return await opened.answer.read()
     except TimeoutError:
         return None

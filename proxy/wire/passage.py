@@ -28,6 +28,7 @@ class Passage:
     """One answer on its way. `error` is what went wrong after commit; `usage` what the engine counted.
 
     `sequences` is how many the answer holds: with one, a finish reason makes it complete even without an end mark.
+    `on_bytes` is called whenever the backend has sent some: nothing says better that it lives.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Passage:
         stall_s: float,
         unread_s: float,
         clock: Callable[[], float],
+        on_bytes: Callable[[], None],
     ) -> None:
         self.opened = opened
         self.committed = False
@@ -49,6 +51,7 @@ class Passage:
         self._unread_s = unread_s
         self._taking: StallGuard
         self._clock = clock
+        self._on_bytes = on_bytes
         self._hold = EventHold(dialect) if opened.scanner is not None else None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
@@ -119,6 +122,7 @@ class Passage:
             guard.came()
             if not data:
                 break
+            self._on_bytes()
             await self._push(response, data)
         if self.opened.scanner is not None:
             self.opened.scanner.close()

@@ -13,6 +13,7 @@ from fakes.until import turns, until
 
 from proxy.config import InvalidConfig, load
 from proxy.model import Outcome
+from proxy.routing.health import Evidence
 
 
 async def test_upload_under_way_when_the_drain_begins_is_still_answered() -> None:
@@ -125,3 +126,47 @@ def test_configuration_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path: Pa
     os.mkfifo(pipe)
     with pytest.raises(InvalidConfig, match="no regular file"):
         load(pipe, {})
+
+
+async def test_stream_that_says_nothing_for_long_is_not_withheld_to_its_end() -> None:
+    async def mutter(exchange: Exchange) -> None:
+        await exchange.stream_head()
+        while not seen.is_set():
+            await exchange.event({"choices": [{"index": 0, "delta": {"invented": "x"}}]})
+            await asyncio.sleep(0.02)  # sleeps: events come faster than the peek gives up
+        await exchange.chunk(b"data: [DONE]\n\n")
+        await exchange.end()
+
+    seen = asyncio.Event()
+    async with staged(mutter) as stage, RawClient(stage.app.port) as client:
+        await client.send(request(body=chat(stream=True)))
+        assert (await client.head()).status == 200
+        assert await client.chunk()
+        seen.set()
+        while await client.chunk():
+            pass
+
+
+async def test_tokens_on_a_running_stream_overrule_probes_that_hang() -> None:
+    async def talk(exchange: Exchange) -> None:
+        await exchange.stream_head()
+        while not over.is_set():
+            await exchange.event(content("w"))
+            await asyncio.sleep(0.01)  # sleeps: tokens flow
+        await exchange.event(content("", finish_reason="stop"))
+        await exchange.chunk(b"data: [DONE]\n\n")
+        await exchange.end()
+
+    over = asyncio.Event()
+    async with staged(talk) as stage, RawClient(stage.app.port) as client:
+        await client.send(request(body=chat(stream=True)))
+        await client.head()
+        await client.chunk()
+        backend = stage.app.desk.backends[0]
+        for _ in range(5):
+            stage.app.desk.observe_health(backend, Evidence.MISS)
+        assert backend.health.up is False
+        await until(lambda: backend.health.up, what="the backend up again")
+        over.set()
+        while await client.chunk():
+            pass
