@@ -11,21 +11,41 @@ MICROSECONDS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A median over rounds with the least and the greatest of them."""
+    """One figure's values, a round each."""
 
-    median: float
-    low: float
-    high: float
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.values)
 
     @property
     def spread(self) -> float:
         """Greatest less least, as a share of the median."""
-        return (self.high - self.low) / abs(self.median) if self.median else 0.0
+        return self._share(min(self.values), max(self.values))
+
+    @property
+    def middle_spread(self) -> float:
+        """The same for the middle half of the rounds: it leaves out those in which the machine was slow as a whole."""
+        if len(self.values) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
+        return self._share(low, high)
 
     def as_json(self) -> dict[str, float]:
         """Rounded to what is worth keeping."""
-        named = {"median": self.median, "low": self.low, "high": self.high, "spread": self.spread}
+        named = {
+            "median": self.median,
+            "low": min(self.values),
+            "high": max(self.values),
+            "spread": self.spread,
+            "middle_spread": self.middle_spread,
+        }
         return {name: float(f"{value:.4g}") for name, value in named.items()}
+
+    def _share(self, low: float, high: float) -> float:
+        return (high - low) / abs(self.median) if self.median else 0.0
 
 
 Figures = dict[str, dict[str, dict[str, Figure]]]
@@ -104,7 +124,7 @@ def _numbered(row: Sequence[str], widths: Sequence[int]) -> "enumerate[tuple[str
 
 def _figure(values: Sequence[float | None]) -> Figure | None:
     known = [value for value in values if value is not None]
-    return Figure(statistics.median(known), min(known), max(known)) if known else None
+    return Figure(tuple(known)) if known else None
 
 
 def _of(measurements: Sequence[Measurement], contender: str) -> dict[int, Measurement]:

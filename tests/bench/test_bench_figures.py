@@ -34,6 +34,10 @@ def test_a_figure_is_the_median_with_its_spread_when_there_are_rounds() -> None:
     assert figure["cpu_us"].spread == pytest.approx(20 / 90)
 
 
+def test_the_middle_spread_leaves_out_a_slow_round_when_there_are_several() -> None:
+    assert Figure((99.0, 100.0, 100.0, 101.0, 180.0)).middle_spread == pytest.approx(0.01)
+
+
 def test_a_ratio_compares_within_its_round_when_the_machine_changes_pace() -> None:
     slow, quick = (
         (measured(0, "ours", 150), measured(0, "bare", 100)),
@@ -70,4 +74,4 @@ def test_the_table_has_a_dash_where_a_contender_has_no_such_figure() -> None:
 
 
 def test_the_table_speaks_of_requests_when_the_test_was_plain() -> None:
-    assert "CPU us/request" in table(PLAIN, {"ours": {"cpu_us": Figure(1.0, 1.0, 1.0)}})
+    assert "CPU us/request" in table(PLAIN, {"ours": {"cpu_us": Figure((1.0,))}})
