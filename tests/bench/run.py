@@ -182,7 +182,7 @@ def report(options: argparse.Namespace, measurements: Sequence[Measurement]) -> 
     lost = sum(each.load.lost for each in measurements)
     print(f"\nIn brackets: greatest less least of the rounds, as a share of the median. Events lost: {lost}.")
     if options.json is not None:
-        options.json.write_text(json.dumps(as_json(options, measurements, found), indent=1) + "\n")
+        options.json.write_text(written(as_json(options, measurements, found)))
 
 
 def headline(options: argparse.Namespace, test: str) -> str:
@@ -212,6 +212,13 @@ def as_json(options: argparse.Namespace, measurements: Sequence[Measurement], fo
         },
         "measurements": [dataclasses.asdict(each) for each in measurements],
     }
+
+
+def written(result: dict[str, Any]) -> str:
+    """A result as a file that people can read and compare: a measurement a line."""
+    rest = dict(result)
+    lines = ",\n  ".join(json.dumps(each) for each in rest.pop("measurements"))
+    return f'{json.dumps(rest, indent=1)[:-2]},\n "measurements": [\n  {lines}\n ]\n}}\n'
 
 
 def machine() -> dict[str, Any]:
