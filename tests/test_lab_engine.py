@@ -33,7 +33,7 @@ def _run(engine: Engine) -> tuple[float, dict[int, int]]:
     """Step until nothing is left; the seconds it took and the tokens of each sequence."""
     now_s, tokens = 0.0, dict[int, int]()
     while engine.busy:
-        step = engine.step(now_s)
+        step = engine.step()
         now_s += step.duration_s
         for sequence_id, count, _ in step.emitted:
             tokens[sequence_id] = tokens.get(sequence_id, 0) + count
@@ -50,22 +50,22 @@ def test_throughput_follows_the_curve_under_a_constant_load(role: Role, concurre
     while now_s < 4.0:
         while number - engine.books().finished < concurrency:
             number += 1
-            engine.submit(_sequence(number, length=150), now_s)
-        now_s += engine.step(now_s).duration_s
+            engine.submit(_sequence(number, length=150))
+        now_s += engine.step().duration_s
     measured = next(point.of(role) for point in curve.points if point.concurrency == concurrency)
     assert engine.books().generated_tokens / now_s == pytest.approx(measured, rel=0.05)
 
 
 def test_baseline_emits_exactly_one_token_a_step() -> None:
     engine = _engine()
-    engine.submit(_sequence(1, length=5), 0.0)
-    steps = [engine.step(0.0).emitted for _ in range(5)]
+    engine.submit(_sequence(1, length=5))
+    steps = [engine.step().emitted for _ in range(5)]
     assert steps == [[(1, 1, False)]] * 4 + [[(1, 1, True)]]
 
 
 def test_speculative_emits_the_accepted_tokens_and_never_more_than_are_left() -> None:
     engine = _engine(Acceptance(2.2, 3))
-    engine.submit(_sequence(1, length=400), 0.0)
+    engine.submit(_sequence(1, length=400))
     taken_s, tokens = _run(engine)
     assert tokens == {1: 400}
     assert taken_s == pytest.approx(400 / 2.2 * 0.010, rel=0.1)
@@ -75,10 +75,10 @@ def test_speculative_emits_the_accepted_tokens_and_never_more_than_are_left() ->
 def test_moments_of_two_polls_give_step_time_and_tokens_per_step() -> None:
     engine = _engine(Acceptance(2.2, 3), jitter=0.03)
     for number in range(4):
-        engine.submit(_sequence(number, length=3000), 0.0)
+        engine.submit(_sequence(number, length=3000))
     before = engine.books().moments
     for _ in range(500):
-        engine.step(0.0)
+        engine.step()
     steps, batch, us, _, batch_us, tokens = (b - a for a, b in zip(before, engine.books().moments, strict=True))
     assert us / steps == pytest.approx(10_000, rel=0.02)
     assert tokens / batch == pytest.approx(2.2, rel=0.05)
@@ -89,8 +89,8 @@ def test_a_speculative_engine_runs_48_sequences_and_lets_the_others_wait() -> No
     options = EngineOptions(role=Role.SPECULATIVE)
     engine = options.engine(curves.find(options.curve))
     for number in range(60):
-        engine.submit(_sequence(number, length=1000), 0.0)
-    engine.step(0.0)
+        engine.submit(_sequence(number, length=1000))
+    engine.step()
     books = engine.books()
     assert (books.running, books.waiting) == (48, 12)
     assert MAX_RUNNING_REQUESTS[Role.BASELINE] > 1000
@@ -99,45 +99,45 @@ def test_a_speculative_engine_runs_48_sequences_and_lets_the_others_wait() -> No
 def test_waiting_sequences_are_taken_in_order_of_arrival() -> None:
     engine = _engine(max_running_requests=1)
     for number in (5, 3, 9):
-        engine.submit(_sequence(number, length=1), 0.0)
-    assert [engine.step(0.0).emitted[0][0] for _ in range(3)] == [5, 3, 9]
+        engine.submit(_sequence(number, length=1))
+    assert [engine.step().emitted[0][0] for _ in range(3)] == [5, 3, 9]
 
 
 def test_a_full_queue_refuses_and_an_idle_engine_does_not() -> None:
     engine = _engine(max_running_requests=1, max_queued_requests=0)
-    assert engine.submit(_sequence(1), 0.0)
-    engine.step(0.0)
-    assert not engine.submit(_sequence(2), 0.0)
+    assert engine.submit(_sequence(1))
+    engine.step()
+    assert not engine.submit(_sequence(2))
     assert engine.books().rejected == 1
 
 
 def test_the_kv_pool_bounds_admission_by_prompt_and_asked_output() -> None:
     engine = _engine(kv_tokens=250)
     for number in range(3):
-        engine.submit(_sequence(number, length=20, prompt=80), 0.0)
-    engine.step(0.0)
+        engine.submit(_sequence(number, length=20, prompt=80))
+    engine.step()
     assert (engine.books().running, engine.books().waiting) == (2, 1)
 
 
 def test_a_sequence_larger_than_the_pool_runs_alone_and_blocks_nobody_for_ever() -> None:
     engine = _engine(kv_tokens=50)
     for number in range(2):
-        engine.submit(_sequence(number, length=5, prompt=80), 0.0)
+        engine.submit(_sequence(number, length=5, prompt=80))
     assert _run(engine)[1] == {0: 5, 1: 5}
 
 
 def test_an_uncached_prompt_delays_the_first_token_by_its_prefill() -> None:
     engine = _engine(prefill_tokens_per_s=1000.0)
-    engine.submit(_sequence(1, prompt=500), 0.0)
-    assert engine.step(0.0).duration_s == pytest.approx(0.5 + 0.010)
+    engine.submit(_sequence(1, prompt=500))
+    assert engine.step().duration_s == pytest.approx(0.5 + 0.010)
 
 
 def test_a_long_prompt_is_filled_in_chunks_while_others_decode() -> None:
     engine = _engine(prefill_tokens_per_s=10_000.0, chunk_tokens=1000)
-    engine.submit(_sequence(1, prompt=8, length=50), 0.0)
-    engine.step(0.0)
-    engine.submit(_sequence(2, prompt=2500), 0.0)
-    steps = [engine.step(0.0) for _ in range(3)]
+    engine.submit(_sequence(1, prompt=8, length=50))
+    engine.step()
+    engine.submit(_sequence(2, prompt=2500))
+    steps = [engine.step() for _ in range(3)]
     assert [[row[0] for row in step.emitted] for step in steps] == [[1], [1], [1, 2]]
     assert [step.duration_s for step in steps] == pytest.approx([0.11, 0.11, 0.06])
     assert steps[2].joined == [(2, 0)]
@@ -146,10 +146,10 @@ def test_a_long_prompt_is_filled_in_chunks_while_others_decode() -> None:
 def test_a_prefix_that_was_seen_before_is_not_filled_again() -> None:
     engine = _engine(prefill_tokens_per_s=1000.0)
     blocks = (11, 12)
-    engine.submit(_sequence(1, length=1, prompt=1100, blocks=blocks), 0.0)
-    engine.step(0.0)
-    engine.submit(_sequence(2, length=1, prompt=1100, blocks=(*blocks, 13)), 0.0)
-    step = engine.step(0.0)
+    engine.submit(_sequence(1, length=1, prompt=1100, blocks=blocks))
+    engine.step()
+    engine.submit(_sequence(2, length=1, prompt=1100, blocks=(*blocks, 13)))
+    step = engine.step()
     assert step.joined == [(2, 1024)]
     assert step.duration_s == pytest.approx(0.076 + 0.010)
     assert engine.books().cached_tokens == 1024
@@ -158,17 +158,17 @@ def test_a_prefix_that_was_seen_before_is_not_filled_again() -> None:
 def test_a_prompt_that_is_cached_whole_still_computes_one_token() -> None:
     engine = _engine()
     for number in (1, 2):
-        engine.submit(_sequence(number, length=1, prompt=512, blocks=(7,)), 0.0)
-        engine.step(0.0)
+        engine.submit(_sequence(number, length=1, prompt=512, blocks=(7,)))
+        engine.step()
     assert engine.books().prefill_tokens == 513
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
 def test_an_aborted_sequence_frees_its_room_wherever_it_was(steps: int) -> None:
     engine = _engine(chunk_tokens=4)
-    engine.submit(_sequence(1), 0.0)
+    engine.submit(_sequence(1))
     for _ in range(steps):
-        engine.step(0.0)
+        engine.step()
     assert engine.abort(1)
     assert not engine.busy
     assert (engine.books().used_tokens, engine.books().aborted) == (0, 1)
@@ -178,12 +178,12 @@ def test_an_aborted_sequence_frees_its_room_wherever_it_was(steps: int) -> None:
 def test_time_scale_stretches_every_duration() -> None:
     slow, plain = _engine(time_scale=4.0, prefill_tokens_per_s=1000.0), _engine(prefill_tokens_per_s=1000.0)
     for engine in (slow, plain):
-        engine.submit(_sequence(1), 0.0)
-    assert slow.step(0.0).duration_s == pytest.approx(4.0 * plain.step(0.0).duration_s)
+        engine.submit(_sequence(1))
+    assert slow.step().duration_s == pytest.approx(4.0 * plain.step(0.0).duration_s)
 
 
 def test_a_step_with_nothing_to_do_takes_no_time() -> None:
-    assert _engine().step(0.0).duration_s == 0.0
+    assert _engine().step().duration_s == 0.0
 
 
 @settings(max_examples=60, deadline=None)
@@ -202,7 +202,7 @@ def test_every_sequence_ends_with_its_length_and_nothing_stays_behind(
     limits = _limits(max_running_requests=limit, kv_tokens=3000, chunk_tokens=700)
     engine = Engine(FLAT, limits, Random(seed), Acceptance(2.2, 4))
     for number, (length, prompt, _) in enumerate(asked):
-        engine.submit(_sequence(number, length, prompt, tuple(range(prompt // 512))), 0.0)
+        engine.submit(_sequence(number, length, prompt, tuple(range(prompt // 512))))
     gone = {number for number, (_, _, leaves) in enumerate(asked) if leaves}
     for number in gone:
         engine.abort(number)
@@ -218,7 +218,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     for _ in range(2):
         engine = _engine(Acceptance(2.2, 3), jitter=0.03)
         for number in range(9):
-            engine.submit(_sequence(number, length=50), 0.0)
+            engine.submit(_sequence(number, length=50))
         runs.append(_run(engine))
     assert runs[0] == runs[1]
 
@@ -226,7 +226,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_the_model_is_far_faster_than_life() -> None:
     engine = _engine(Acceptance(2.2, 3), max_running_requests=32, jitter=0.03)
     for number in range(32):
-        engine.submit(_sequence(number, length=3000), 0.0)
+        engine.submit(_sequence(number, length=3000))
     started = perf_counter()
     _run(engine)
     assert 96_000 / (perf_counter() - started) > 100_000

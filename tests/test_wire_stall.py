@@ -1,63 +1,72 @@
-"""Silence in the middle of an answer is noticed; a slow client is not taken for it."""
+"""A passage that stands still is noticed, and the right side is held to it."""
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
-from fakes.until import until
 from fakes.waiting import leaping
 
-from proxy.wire.stall import StallGuard
+from proxy.wire.stall import Side, StallGuard
 
-STALL_S = 0.03
-
-
-@leaping
-async def test_guard_calls_when_a_read_waits_too_long() -> None:
-    called = asyncio.Event()
-    guard = StallGuard(STALL_S, called.set)
-    guard.waiting()
-    async with asyncio.timeout(2):
-        await called.wait()
-    assert guard.stalled
+STALL_S = 3.0
+UNREAD_S = 10.0
 
 
-@leaping
-async def test_guard_says_nothing_while_no_read_waits() -> None:
-    called: list[int] = []
-    guard = StallGuard(STALL_S, lambda: called.append(1))
-    guard.waiting()
-    guard.came()
-    await asyncio.sleep(3 * STALL_S)
-    guard.close()
-    assert not called, "a slow client was taken for a silent backend"
+@contextlib.contextmanager
+def guarded() -> Iterator[tuple[StallGuard, list[str]]]:
+    called: list[str] = []
+    guard = StallGuard(Side(STALL_S, lambda: called.append("backend")), Side(UNREAD_S, lambda: called.append("client")))
+    try:
+        yield guard, called
+    finally:
+        guard.close()
 
 
 @leaping
-async def test_guard_measures_each_read_anew() -> None:
-    called: list[int] = []
-    guard = StallGuard(2 * STALL_S, lambda: called.append(1))
-    for _ in range(6):
+async def test_backend_that_says_nothing_for_its_limit_is_stalled_once() -> None:
+    with guarded() as (guard, called):
         guard.waiting()
-        await asyncio.sleep(STALL_S / 2)
+        await asyncio.sleep(STALL_S - 0.1)
+        assert not called
+        await asyncio.sleep(5 * STALL_S)
+        assert called == ["backend"]
+
+
+@leaping
+async def test_client_that_takes_nothing_for_its_limit_is_stalled_and_the_backend_is_not() -> None:
+    with guarded() as (guard, called):
+        guard.waiting()
         guard.came()
-    guard.close()
-    assert not called
+        await asyncio.sleep(UNREAD_S - 0.1)
+        assert not called, "a slow client was taken for a silent backend"
+        await asyncio.sleep(2 * STALL_S)
+        assert called == ["client"]
 
 
 @leaping
-async def test_guard_calls_once() -> None:
-    called: list[int] = []
-    guard = StallGuard(STALL_S, lambda: called.append(1))
-    guard.waiting()
-    await until(lambda: called, what="the guard's call")
-    await asyncio.sleep(3 * STALL_S)
-    assert called == [1]
+async def test_each_read_and_each_write_is_measured_anew() -> None:
+    with guarded() as (guard, called):
+        for _ in range(6):
+            guard.waiting()
+            await asyncio.sleep(STALL_S / 2)
+            guard.came()
+            await asyncio.sleep(UNREAD_S / 2)
+        assert not called
 
 
 @leaping
-async def test_guard_is_silent_after_it_was_closed() -> None:
-    called: list[int] = []
-    guard = StallGuard(STALL_S, lambda: called.append(1))
-    guard.waiting()
-    guard.close()
-    await asyncio.sleep(3 * STALL_S)
+async def test_client_that_does_not_take_the_news_of_a_stalled_backend_is_stalled_as_well() -> None:
+    with guarded() as (guard, called):
+        guard.waiting()
+        await asyncio.sleep(2 * STALL_S)
+        guard.came()
+        await asyncio.sleep(2 * UNREAD_S)
+        assert called == ["backend", "client"]
+
+
+@leaping
+async def test_nothing_is_called_after_the_guard_was_closed() -> None:
+    with guarded() as (guard, called):
+        guard.waiting()
+    await asyncio.sleep(5 * UNREAD_S)
     assert not called

@@ -46,7 +46,6 @@ class Curve:
     fit: ModelM | None
     source: str
     verified: bool
-    title: str = ""
     context_tokens: int = 0
     num_steps: int = DEFAULT_STEPS
     topk: int = 1
@@ -131,7 +130,6 @@ def _folder() -> Path:
 def _decode(name: str, raw: dict[str, Any], fit: ModelM | None) -> Curve:
     return Curve(
         name=name,
-        title=raw.get("name", name),
         hardware=raw["hardware"],
         model=raw["model"],
         engine=raw["engine"],

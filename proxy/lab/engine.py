@@ -126,7 +126,7 @@ class Engine:
         self._step_time = step_time
         self._rng = rng
         self._acceptance = acceptance
-        self._waiting: dict[int, tuple[Sequence, float]] = {}
+        self._waiting: dict[int, Sequence] = {}
         self._filling: dict[int, _Slot] = {}
         self._running: dict[int, _Slot] = {}
         self._cache = PrefixCache()
@@ -135,7 +135,6 @@ class Engine:
         self._prefill_ms = 0.0
         self._generated = self._verify_calls = 0
         self._finished = self._aborted = self._rejected = 0
-        self._queue_wait_s = 0.0
         self._moments = [0.0] * 6
         self._gauge = (0, 0.0, 0)
         self._throughput = 0.0
@@ -145,18 +144,13 @@ class Engine:
         """Whether a step would have anything to do."""
         return bool(self._running or self._filling or self._waiting)
 
-    @property
-    def queue_wait_s(self) -> float:
-        """Seconds that admitted sequences have waited, all together."""
-        return self._queue_wait_s
-
-    def submit(self, sequence: Sequence, now_s: float) -> bool:
+    def submit(self, sequence: Sequence) -> bool:
         """Put a sequence into the queue; False when the queue is at its limit. The id must be new."""
         limit = self.limits.max_queued_requests
         if limit is not None and len(self._waiting) >= limit and not self._takes_at_once(sequence):
             self._rejected += 1
             return False
-        self._waiting[sequence.id] = (sequence, now_s)
+        self._waiting[sequence.id] = sequence
         return True
 
     def abort(self, sequence_id: int) -> bool:
@@ -166,9 +160,9 @@ class Engine:
         self._aborted += 1
         return True
 
-    def step(self, now_s: float) -> Step:
-        """Do one step that starts at `now_s`. A step with nothing to do takes no time."""
-        self._admit(now_s)
+    def step(self) -> Step:
+        """Do one step. One with nothing to do takes no time."""
+        self._admit()
         prefill_ms, joined = self._prefill()
         batch = len(self._running)
         if batch == 0:
@@ -185,7 +179,7 @@ class Engine:
         return EngineBooks(
             running=len(self._running),
             waiting=len(self._waiting),
-            waiting_uncached_tokens=sum(sequence.prompt_tokens for sequence, _ in self._waiting.values()),
+            waiting_uncached_tokens=sum(sequence.prompt_tokens for sequence in self._waiting.values()),
             used_tokens=self._context + sum(slot.context for slot in self._filling.values()),
             cached_room_tokens=self._cache.tokens,
             context_tokens=self._context,
@@ -215,13 +209,12 @@ class Engine:
         # A sequence larger than the whole pool runs alone, so that it cannot block the queue for ever.
         return admitted == 0 or self._reserved + _reservation(sequence) <= self.limits.kv_tokens
 
-    def _admit(self, now_s: float) -> None:
+    def _admit(self) -> None:
         while self._waiting:
-            sequence, since_s = next(iter(self._waiting.values()))
+            sequence = next(iter(self._waiting.values()))
             if not self._has_room(sequence):
                 return
             del self._waiting[sequence.id]
-            self._queue_wait_s += max(0.0, now_s - since_s)
             self._take(sequence)
 
     def _take(self, sequence: Sequence) -> None:

@@ -19,7 +19,6 @@ class Introspection:
         self.curve = curve
         self.limits = limits
         self.model = options.model_name(curve)
-        self.started_unix_s = unix_now_s()
 
     def models(self) -> dict[str, Any]:
         """`/v1/models`."""

@@ -26,11 +26,6 @@ class RealTime:
         self.idle.set()
 
     @property
-    def open_jobs(self) -> int:
-        """Requests that were taken and not given back."""
-        return self._open
-
-    @property
     def open_sequences(self) -> int:
         """Sequences inside the engine, running or waiting."""
         return len(self._jobs)
@@ -41,10 +36,9 @@ class RealTime:
 
     def submit(self, job: Job) -> bool:
         """Give all sequences of a job to the engine, or none: False when its queue is full."""
-        now_s = self.clock()
         job.ids = tuple(next(self._ids) for _ in job.choices)
         for sequence_id, choice in zip(job.ids, job.choices, strict=True):
-            if not self.engine.submit(as_sequence(choice, job.answer.ask, sequence_id), now_s):
+            if not self.engine.submit(as_sequence(choice, job.answer.ask, sequence_id)):
                 self._forget(job)
                 return False
             self._jobs[sequence_id] = (job, choice.index)
@@ -68,7 +62,7 @@ class RealTime:
                 self._work.clear()
                 await self._work.wait()
                 deadline_s = self.clock()
-            step = self.engine.step(deadline_s)
+            step = self.engine.step()
             deadline_s += step.duration_s
             await asyncio.sleep(max(0.0, deadline_s - self.clock()))
             now_s = self.clock()

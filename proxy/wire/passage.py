@@ -17,7 +17,7 @@ from proxy.protocol.hold import EventHold
 from proxy.protocol.sse import Scanner
 from proxy.wire.attempt import Opened
 from proxy.wire.downstream import Downstream, open_response
-from proxy.wire.stall import StallGuard
+from proxy.wire.stall import Side, StallGuard
 
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
@@ -49,7 +49,6 @@ class Passage:
         self._alone = sequences == 1
         self._stall_s = stall_s
         self._unread_s = unread_s
-        self._taking: StallGuard
         self._clock = clock
         self._on_bytes = on_bytes
         self._hold = EventHold(dialect) if opened.scanner is not None else None
@@ -68,18 +67,19 @@ class Passage:
         response = open_response(answer.status, headers.downstream_headers(answer.headers), stamps)
         if request.version < HttpVersion11 and "Content-Length" not in response.headers:
             response.force_close()  # such a client knows the end only by the closing
-        guard = StallGuard(self._stall_s, answer.close)
-        self._taking = StallGuard(self._unread_s, partial(_drop, request))
+        backend = Side(self._stall_s, answer.close)
+        guard = StallGuard(backend, Side(self._unread_s, partial(_drop, request)))
         try:
             await response.prepare(request)
             self.committed = True
             await self._pump(response, guard)
         except UpstreamError as error:
+            stalled_on_backend = guard.stalled is backend
+            guard.came()  # what is left is to tell the client
             stalled = StallTimeout(f"the backend sent nothing for timeouts.stall_s ({self._stall_s:g} s)")
-            await self._break(response, self.error or (stalled if guard.stalled else error))
+            await self._break(response, self.error or (stalled if stalled_on_backend else error))
         finally:
             guard.close()
-            self._taking.close()
             answer.close()
         return response
 
@@ -128,25 +128,19 @@ class Passage:
             self.opened.scanner.close()
             self._check_end(self.opened.scanner)
         if self._hold is not None and (rest := self._hold.rest()):
-            await self._write(response, rest)
-
-    async def _write(self, response: Downstream, data: bytes) -> None:
-        """Write, and be held up by a client that reads slowly; not for ever by one that does not read at all."""
-        self._taking.waiting()
-        await response.write(data)
-        self._taking.came()
+            await response.write(rest)
 
     async def _push(self, response: Downstream, data: bytes, *, scanned: bool = False) -> None:
         scanner, hold = self.opened.scanner, self._hold
         if scanner is None or hold is None:
             self._keep(data)
-            await self._write(response, data)
+            await response.write(data)
             return
         if not scanned:
             scanner.feed(data)
         ready = hold.feed(data)
         if ready:
-            await self._write(response, ready)
+            await response.write(ready)
         if scanner.first_content:
             self._last_s = self._clock()
             if self._first_s is None:
@@ -169,7 +163,7 @@ class Passage:
         self.error = error
         scanner, hold = self.opened.scanner, self._hold
         if scanner is not None and hold is not None and not hold.overflowed:
-            await self._write(response, dialects.error_event(error, self._dialect, sequence_number=scanner.events))
+            await response.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
         response.cut()
 
 

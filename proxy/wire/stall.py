@@ -1,43 +1,56 @@
-"""Notices that a backend has gone silent in the middle of an answer. Slow clients are not its concern."""
+"""Notices that a passage stands still: a backend that says nothing more, or a client that takes nothing."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a passage: how long it may stand still (seconds), and what to do then."""
+
+    limit_s: float
+    on_stall: Callable[[], None]
 
 
 class StallGuard:
-    """Calls `on_stall` once when a read has been waiting for `stall_s`.
+    """Watches both sides of one passage, which waits for one of them at any time: the backend between `waiting` and
+    `came`, else the client. The side that stands still for longer than its limit is stalled, once.
 
-    Costs two attribute writes a chunk: one timer looks at them now and then, instead of one timer for each chunk.
+    Costs two attribute writes a call: one timer looks at them now and then, instead of one timer for each chunk.
     """
 
-    __slots__ = ("_loop", "_on_stall", "_stall_s", "_timer", "_waiting_since_s", "stalled")
+    __slots__ = ("_backend", "_client", "_loop", "_since_s", "_timer", "_waits_for", "stalled")
 
-    def __init__(self, stall_s: float, on_stall: Callable[[], None]) -> None:
+    def __init__(self, backend: Side, client: Side) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stall_s = stall_s
-        self._on_stall = on_stall
-        self._waiting_since_s: float | None = None
-        self.stalled = False
-        self._timer = self._loop.call_later(stall_s, self._look)
+        self._backend = backend
+        self._client = client
+        self._waits_for = client
+        self._since_s = self._loop.time()
+        self.stalled: Side | None = None
+        self._timer = self._loop.call_later(min(backend.limit_s, client.limit_s), self._look)
 
     def waiting(self) -> None:
         """A read of the backend begins."""
-        self._waiting_since_s = self._loop.time()
+        self._waits_for = self._backend
+        self._since_s = self._loop.time()
 
     def came(self) -> None:
-        """The read has ended."""
-        self._waiting_since_s = None
+        """The read has ended: what came is on its way to the client."""
+        self._waits_for = self._client
+        self._since_s = self._loop.time()
 
     def close(self) -> None:
         """Stop looking."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        since_s = self._waiting_since_s
-        now_s = self._loop.time()
-        if since_s is not None and now_s - since_s >= self._stall_s:
-            self.stalled = True
-            self._on_stall()
-            return
-        due_s = (now_s if since_s is None else since_s) + self._stall_s
-        self._timer = self._loop.call_at(due_s, self._look)
+        side, now_s = self._waits_for, self._loop.time()
+        due_s = self._since_s + side.limit_s
+        if now_s >= due_s and side is not self.stalled:
+            self.stalled = side
+            side.on_stall()
+        # Whatever comes of it, the other side may be waited for from the next moment on.
+        next_s = now_s + min(self._backend.limit_s, self._client.limit_s)
+        self._timer = self._loop.call_at(min(due_s, next_s) if due_s > now_s else next_s, self._look)

@@ -9,6 +9,7 @@ from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange
 from fakes.raw import RawClient, request
 from fakes.stage import staged
+from fakes.until import turns
 
 from proxy.model import Dialect, Outcome
 
@@ -213,7 +214,7 @@ def stepped(*pieces: bytes) -> Callable[[Exchange], Awaitable[None]]:
         await exchange.stream_head()
         for piece in pieces:
             await exchange.chunk(piece)
-            await asyncio.sleep(0.02)  # sleeps: pieces are to come in reads of their own
+            await turns(20)
         await exchange.end()
 
     return send

@@ -152,7 +152,7 @@ async def test_tokens_on_a_running_stream_overrule_probes_that_hang() -> None:
         await exchange.stream_head()
         while not over.is_set():
             await exchange.event(content("w"))
-            await asyncio.sleep(0.01)  # sleeps: tokens flow
+            await turns()
         await exchange.event(content("", finish_reason="stop"))
         await exchange.chunk(b"data: [DONE]\n\n")
         await exchange.end()

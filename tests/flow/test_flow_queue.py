@@ -9,7 +9,7 @@ import pytest
 from fakes.engine import Exchange, either, plain
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
-from fakes.until import until
+from fakes.until import turns, until
 
 from proxy.model import CircuitState, Outcome, Role
 
@@ -154,7 +154,7 @@ async def test_clients_that_leave_whenever_they_like_leave_no_count_behind() -> 
     chance = random.Random(11)
 
     async def quick(exchange: Exchange) -> None:
-        await asyncio.sleep(chance.random() / 200)  # sleeps: clients come and go at odd moments
+        await turns(chance.randrange(20))
         await plain(exchange)
 
     async with staged(a=quick, b=quick, max_in_flight=1, queue={"max_waiting": 200}) as stage:
@@ -162,7 +162,7 @@ async def test_clients_that_leave_whenever_they_like_leave_no_count_behind() -> 
         async def visit() -> None:
             async with RawClient(stage.app.port) as client:
                 await client.send(request(body=chat()))
-                await asyncio.sleep(chance.random() / 5)  # sleeps: clients leave at odd moments
+                await turns(chance.randrange(400))
                 client.leave(reset=chance.random() < 0.5)
 
         await asyncio.gather(*(visit() for _ in range(200)))
@@ -313,9 +313,8 @@ async def probe_by(stage: Stage, engine: Sick, client: RawClient) -> None:
     """Let one client's request be the one that tries the engine."""
     while not engine.probes:
         circuit = stage.circuit()
-        if circuit.state is CircuitState.OPEN and stage.app.desk.clock() - circuit.since_s < OPEN_S:
-            await asyncio.sleep(0.01)  # sleeps: places are held for a moment
-            continue
+        if circuit.state is CircuitState.OPEN:
+            await until(lambda: stage.app.desk.snapshot().speculative.eligible, what="the cool-down")
         await client.send(request(body=chat()))
         await until(lambda: engine.probes)
 
