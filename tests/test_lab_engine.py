@@ -179,7 +179,7 @@ def test_time_scale_stretches_every_duration() -> None:
     slow, plain = _engine(time_scale=4.0, prefill_tokens_per_s=1000.0), _engine(prefill_tokens_per_s=1000.0)
     for engine in (slow, plain):
         engine.submit(_sequence(1))
-    assert slow.step().duration_s == pytest.approx(4.0 * plain.step(0.0).duration_s)
+    assert slow.step().duration_s == pytest.approx(4.0 * plain.step().duration_s)
 
 
 def test_a_step_with_nothing_to_do_takes_no_time() -> None:
