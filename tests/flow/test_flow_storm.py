@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import random
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -113,6 +114,19 @@ class Flaky(FakeEngine):
 
     arrived: set[str | None] = field(default_factory=set)
 
+    async def listen(self) -> None:
+        """Start on a port that a bound and deaf socket keeps for us while nobody listens: no other process takes it."""
+        self._connections = set()
+        self._keeper = socket.socket()
+        self._keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._keeper.bind((self.host, 0))
+        self.port = self._keeper.getsockname()[1]
+        await self.reopen()
+
+    async def close(self) -> None:
+        await super().close()
+        self._keeper.close()
+
     async def _serve(self, exchange: Exchange) -> None:
         self.requests.clear()  # so that its own records do not grow
         self.arrived.add(exchange.request.header("x-request-id"))
@@ -126,7 +140,7 @@ class Flaky(FakeEngine):
         self._server.close()
 
     async def reopen(self) -> None:
-        self._server = await asyncio.start_server(self._connected, self.host, self.port, backlog=4096)
+        self._server = await asyncio.start_server(self._connected, self.host, self.port, backlog=4096, reuse_port=True)
 
 
 # ---------------------------------------------------------------- the storm
