@@ -157,6 +157,7 @@ class Storm:
     ended: dict[str, RequestFacts] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
+    over: bool = False
 
     def __post_init__(self) -> None:
         carry, on_end = self.app.relay.carry, self.app.relay.on_end
@@ -211,7 +212,7 @@ class Storm:
         return any(name in engine.arrived for engine in self.engines)
 
     async def close_ports_now_and_then(self) -> None:
-        while True:
+        while not self.over:
             await self.ends_of(self.chance.randrange(20, 120))
             engine = self.chance.choice(self.engines)
             await engine.shut()
@@ -219,9 +220,9 @@ class Storm:
             await engine.reopen()
 
     async def ends_of(self, more: int) -> None:
-        """Wait until so many more requests have ended."""
+        """Wait until so many more requests have ended, or the storm is over."""
         enough = len(self.ended) + more
-        await until(lambda: len(self.ended) >= enough, 60.0, what=f"{enough} requests at their end")
+        await until(lambda: self.over or len(self.ended) >= enough, 60.0, what=f"{enough} requests at their end")
 
     async def rage(self, numbers: range) -> None:
         names = [f"{self.chance.choice(list(SCRIPTS))}.{number}" for number in numbers]
@@ -231,15 +232,13 @@ class Storm:
             async with places:
                 await self.send(name)
 
+        self.over = False
         flicker = asyncio.ensure_future(self.close_ports_now_and_then())
         try:
             await asyncio.gather(*(one(name) for name in names))
         finally:
-            flicker.cancel()
-            await asyncio.wait([flicker])
-            for engine in self.engines:
-                if not engine._server.is_serving():
-                    await engine.reopen()
+            self.over = True  # not cancelled: a port on its way to be opened would be lost
+            await flicker
 
 
 def later(app: App) -> None:
