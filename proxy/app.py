@@ -146,7 +146,7 @@ class App:
         if self.phase is not Phase.SERVING:
             return Readiness(ready=False, reason=self.phase.value)
         snapshot = self.desk.snapshot()
-        if not (snapshot.speculative.eligible or snapshot.baseline.eligible):
+        if snapshot.all_down:
             return Readiness(ready=False, reason="no backend is eligible")
         return Readiness(ready=True)
 

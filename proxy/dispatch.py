@@ -12,6 +12,7 @@ from proxy.model import (
     ROLES,
     Change,
     ChangeKind,
+    CircuitState,
     Decision,
     DecisionRecord,
     EngineFacts,
@@ -206,6 +207,8 @@ class Desk:
         before = backend.health.up
         backend.health = health.advance(self.plan.health, backend.health, evidence, self.clock())
         if before is not backend.health.up:
+            if before is False:
+                backend.recovered_at_s = self.clock()
             self._announce(backend, ChangeKind.HEALTH, _word(before), _word(backend.health.up))
             self.on_room()
 
@@ -275,6 +278,8 @@ class Desk:
             self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s
         )
         if backend.circuit.state is not before:
+            if backend.circuit.state is CircuitState.CLOSED:
+                backend.recovered_at_s = now_s
             self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
             self.on_room()
 

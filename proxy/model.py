@@ -66,6 +66,7 @@ class Reason(StrEnum):
     OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at
     ONLY_ELIGIBLE = "only_eligible"  # the other backend is down, open or draining
     OTHER_FULL = "other_full"  # the preferred backend is at max_in_flight
+    RAMPING = "ramping"  # the preferred backend has just recovered and is given its share bit by bit
     FAILOVER = "failover"  # the first backend failed this request before commit
     ALL_DOWN = "all_down"  # no backend is eligible: routed as if all were
     FULL = "full"  # no room anywhere: the request waits or is refused
@@ -107,7 +108,8 @@ class BackendLoad:
 
     `in_flight` counts sequences leased and not settled, lingering ones included; `max_in_flight` is the limit in
     force (None: no limit known); `recent_failures` weighs as load, so that a backend that fails fast does not look
-    idle. `eligible` is health, circuit and the operator's wish together.
+    idle. `eligible` is health, circuit and the operator's wish together; `recovered_s` is how long ago the backend
+    came back from being down or from an open circuit (seconds; None: it never was).
     """
 
     role: Role
@@ -115,6 +117,7 @@ class BackendLoad:
     max_in_flight: int | None = None
     recent_failures: int = 0
     eligible: bool = True
+    recovered_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,11 @@ class LoadSnapshot:
     def in_flight(self) -> int:
         """Sequences in flight on both backends."""
         return self.speculative.in_flight + self.baseline.in_flight
+
+    @property
+    def all_down(self) -> bool:
+        """Whether no backend is eligible; requests are then routed as if both were."""
+        return not (self.speculative.eligible or self.baseline.eligible)
 
 
 @dataclass(frozen=True, slots=True)

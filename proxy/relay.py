@@ -48,7 +48,7 @@ class RelayRules:
     max_body_bytes: int = 67108864
     body_timeout_s: float = 60.0
     first_byte_s: float = 600.0
-    stall_s: float = 120.0
+    stall_s: float = 300.0
     unread_s: float = 300.0
 
 

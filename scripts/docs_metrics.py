@@ -35,6 +35,7 @@ REASONS = {
     Reason.OVERFLOW: "Policy `overflow`: the speculative backend is at `leave_at`.",
     Reason.ONLY_ELIGIBLE: "The other backend is down, its circuit is open, or it drains.",
     Reason.OTHER_FULL: "The other backend was preferred and is at `max_in_flight`.",
+    Reason.RAMPING: "The other backend was preferred, has just recovered, and is given its share bit by bit.",
     Reason.FAILOVER: "The other backend has just failed this request.",
     Reason.ALL_DOWN: "No backend is eligible: routed as if all were.",
     Reason.FULL: "Never counted here: without room a request waits, or is refused with a code below.",

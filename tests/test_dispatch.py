@@ -50,9 +50,25 @@ def test_a_backend_that_comes_back_while_requests_wait_gets_at_most_its_limit(po
         waiting -= 1
     for _ in range(2):
         rig.desk.observe_health(speculative, Evidence.HIT)
-    while waiting and rig.try_assign():
-        waiting -= 1
-    assert (rig.in_flight(SPECULATIVE), waiting) == (4, 286)
+    held = []
+    for _ in range(3):
+        while waiting and rig.try_assign():
+            waiting -= 1
+        held.append(rig.in_flight(SPECULATIVE))
+        rig.now_s += 4.0
+    assert (held, waiting) == ([1, 2, 4], 286)
+
+
+def test_a_backend_whose_circuit_closes_gets_its_share_bit_by_bit(rig: Rig) -> None:
+    rig.open_circuit(SPECULATIVE)
+    rig.now_s += OPEN_S
+    rig.finish(rig.assign(asked=SPECULATIVE))
+    assert rig.desk.snapshot().speculative.recovered_s == 0.0
+
+
+def test_a_backend_that_was_never_down_is_not_recovering(rig: Rig) -> None:
+    rig.desk.observe_health(rig.desk.backend(SPECULATIVE), Evidence.HIT)
+    assert rig.desk.snapshot().speculative.recovered_s is None
 
 
 def test_no_place_is_given_above_max_in_flight() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +21,7 @@ from proxy.model import (
     Role,
     Traits,
 )
+from proxy.routing import ramp
 from proxy.routing.policy import RequestRule, RuleKind, Rules, decide, follow, has_room, is_bulky, share
 
 SPECULATIVE, BASELINE = ROLES
@@ -213,6 +214,39 @@ def test_other_policies_keep_the_smoothed_count_warm_and_the_regime_still(policy
     assert (reloaded.role, reloaded.reason) == (BASELINE, Reason.REGIME)
 
 
+# ---------------------------------------------------------------- a backend that has come back
+
+
+@pytest.mark.parametrize("policy", [Policy.OVERFLOW, Policy.THRESHOLD])
+def test_recovering_backend_gets_its_share_bit_by_bit(policy: Policy) -> None:
+    rules = Rules(policy=policy, leave_at=8, enter_at=4, ramp_s=10.0)
+    assert asked(rules, back(5.0, speculative=3))[0] is SPECULATIVE
+    assert asked(rules, back(5.0, speculative=4)) == (BASELINE, Reason.RAMPING)
+
+
+def test_recovering_backend_is_kept_to_leave_at_even_when_the_other_is_full() -> None:
+    assert asked(Rules(leave_at=8), back(9.9, speculative=8, baseline=4, limits=(48, 4)))[0] is None
+
+
+def test_recovering_backend_that_is_alone_takes_what_there_is() -> None:
+    assert asked(Rules(leave_at=8), back(0.1, speculative=40, eligible=(True, False)))[0] is SPECULATIVE
+
+
+def test_operators_pin_knows_no_ramp() -> None:
+    assert asked(Rules(operator_pin=SPECULATIVE), back(0.1, speculative=40))[0] is SPECULATIVE
+
+
+def test_failover_falls_upon_no_recovering_backend() -> None:
+    decision = decide(Rules(leave_at=8), LONG_AGO, back(1.0, speculative=1), Traits(), excluded=BASELINE)
+    assert decision.role is None
+
+
+def back(recovered_s: float, **loads: Any) -> LoadSnapshot:
+    """A snapshot whose speculative backend came back `recovered_s` ago."""
+    seen = snapshot(**loads)
+    return replace(seen, speculative=replace(seen.speculative, recovered_s=recovered_s))
+
+
 # ---------------------------------------------------------------- what holds of every decision
 
 roles = st.sampled_from(Role)
@@ -240,7 +274,8 @@ def rule_sets(draw: st.DrawFn) -> Rules:
 
 def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
     limits = st.none() | st.integers(1, 60)
-    return st.builds(BackendLoad, st.just(role), counts, limits, st.integers(0, 20), st.booleans())
+    recovered = st.none() | st.floats(0, 20)
+    return st.builds(BackendLoad, st.just(role), counts, limits, st.integers(0, 20), st.booleans(), recovered)
 
 
 snapshots = st.builds(LoadSnapshot, st.floats(-10, 1000), loads(SPECULATIVE), loads(BASELINE))
@@ -275,7 +310,13 @@ class Question(NamedTuple):
         """The roles that a request may go to when only eligibility and room count."""
         loads = [self.loads.of(role) for role in ROLES if role is not self.excluded]
         all_down = not (self.loads.speculative.eligible or self.loads.baseline.eligible)
-        return [load.role for load in loads if (load.eligible or all_down) and has_room(load, self.traits.weight)]
+        open_ = [load for load in loads if (load.eligible or all_down) and has_room(load, self.traits.weight)]
+        return [load.role for load in open_ if not self.ramping(load)]
+
+    def ramping(self, load: BackendLoad) -> bool:
+        """Whether it is held back beside a backend that serves."""
+        beside = self.loads.of(load.role.other).eligible
+        return beside and not ramp.admits(self.rules, load, self.traits.weight)
 
 
 questions = st.builds(Question, rule_sets(), regimes, snapshots, some_traits, st.none() | roles)
@@ -304,7 +345,7 @@ def test_every_decision_keeps_the_promises(question: Question) -> None:
 def test_a_request_waits_only_when_its_way_is_closed(question: Question) -> None:
     rules, decision = question.rules, question.decide()
     firm = rules.operator_pin or rules.allow_header or rules.request_rules or rules.effective_policy is Policy.PINNED
-    if decision.role is not None:
+    if decision.role is not None and not firm:
         assert decision.role in question.open_roles()
     elif not firm:
         assert question.open_roles() == []

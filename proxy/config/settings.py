@@ -165,6 +165,9 @@ class Routing(Section):
     smoothing_s: Annotated[float, Field(ge=0, le=600)] = 2.0
     """Time constant of the smoothed in-flight count that policy threshold looks at; 0 looks at the bare count. Raise
     it for bursty traffic."""
+    ramp_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
+    """How long a backend that has come back, from being down or from an open circuit, is kept below its full share, so
+    that not everybody who waits falls upon it at once. 0: not at all."""
     pin: Annotated[Role, Word] = Role.BASELINE
     """The role that policy pinned sends everything to; the other one stays as failover. Use it for maintenance."""
     allow_header: bool = False
@@ -190,7 +193,7 @@ class Timeouts(Section):
     first_byte_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 600.0
     """Longest wait for the first byte of an answer. It covers the engine's own queue and the prefill, and for
     answers that do not stream all of the generation: raise it for long ones."""
-    stall_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 120.0
+    stall_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 300.0
     """Longest silence inside an answer that has begun. Raise it when long prefills of others hold streams up."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 180.0
     """How long requests in flight may go on after a stop was asked for; the rest is then ended with an error. Keep it
@@ -288,6 +291,7 @@ class Settings(Section):
             pin=routing.pin,
             allow_header=routing.allow_header,
             request_rules=tuple(rule.request_rule() for rule in routing.rules),
+            ramp_s=routing.ramp_s,
         )
 
     def breaker_rules(self) -> BreakerRules:

@@ -4,7 +4,7 @@ Counting is not here (state/), nor is judging whether a backend is eligible (bre
 """
 
 from proxy.model import BackendLoad, Because, Decision, LoadSnapshot, Policy, Reason, Regime, Role, Traits
-from proxy.routing import overflow, threshold
+from proxy.routing import overflow, ramp, threshold
 from proxy.routing.rules import RequestRule, RuleKind, Rules
 
 __all__ = ["RequestRule", "RuleKind", "Rules", "decide", "follow", "has_room", "is_bulky", "preference", "share"]
@@ -83,18 +83,17 @@ def preference(rules: Rules, traits: Traits) -> Role | None:
 def _choose(
     rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, excluded: Role | None
 ) -> tuple[Role | None, Reason]:
-    all_down = not (snapshot.speculative.eligible or snapshot.baseline.eligible)
     role: Role | None
     if excluded is None:
         wanted, reason = _prefer(rules, regime, snapshot, traits)
-        role, reason = _place(wanted, reason, snapshot, traits.weight, all_down)
+        role, reason = _place(rules, wanted, reason, snapshot, traits.weight)
     else:
         role, reason = excluded.other, Reason.FAILOVER
-        if not _takes(snapshot.of(role), traits.weight, all_down):
+        if not _takes(rules, snapshot, role, traits.weight):
             role = None
     if role is None:
         return None, Reason.FULL
-    return role, Reason.ALL_DOWN if all_down else reason
+    return role, Reason.ALL_DOWN if snapshot.all_down else reason
 
 
 def _prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
@@ -123,19 +122,27 @@ def _wish(rules: Rules, traits: Traits) -> tuple[Role, Reason] | None:
 
 
 def _place(
-    wanted: Role, reason: Reason, snapshot: LoadSnapshot, weight: int, all_down: bool
+    rules: Rules, wanted: Role, reason: Reason, snapshot: LoadSnapshot, weight: int
 ) -> tuple[Role | None, Reason]:
     load = snapshot.of(wanted)
-    if load.eligible or all_down:
-        if has_room(load, weight):
+    if load.eligible or snapshot.all_down:
+        room = has_room(load, weight)
+        if room and (reason in _FIRM or not _is_held_back(rules, snapshot, wanted, weight)):
             return wanted, reason
         if reason in _FIRM:
             return None, Reason.FULL
-        reason = Reason.OTHER_FULL
+        reason = Reason.RAMPING if room else Reason.OTHER_FULL
     else:
         reason = Reason.ONLY_ELIGIBLE
-    return (wanted.other if _takes(snapshot.of(wanted.other), weight, all_down) else None), reason
+    return (wanted.other if _takes(rules, snapshot, wanted.other, weight) else None), reason
 
 
-def _takes(load: BackendLoad, weight: int, all_down: bool) -> bool:
-    return (load.eligible or all_down) and has_room(load, weight)
+def _takes(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:
+    load = snapshot.of(role)
+    open_ = load.eligible or snapshot.all_down
+    return open_ and has_room(load, weight) and not _is_held_back(rules, snapshot, role, weight)
+
+
+def _is_held_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:
+    """Whether a backend still ramps up. Only beside one that serves: alone it takes what there is."""
+    return snapshot.of(role.other).eligible and not ramp.admits(rules, snapshot.of(role), weight)

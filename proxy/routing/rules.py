@@ -39,6 +39,7 @@ class Rules:
     gets here); `min_dwell_s` is the least time between two regime changes and `smoothing_s` the time constant of the
     smoothed count, 0 for none. `pin` is the role of policy `pinned`; `operator_pin` is set at run time and overrules
     everything. The first of `request_rules` that matches a request decides; `allow_header` lets clients ask for a role.
+    `ramp_s` is how long a backend that has recovered is kept below its full share.
     """
 
     policy: Policy = Policy.AUTO
@@ -51,6 +52,7 @@ class Rules:
     allow_header: bool = False
     request_rules: tuple[RequestRule, ...] = ()
     operator_pin: Role | None = None
+    ramp_s: float = 10.0
 
     @property
     def effective_policy(self) -> Policy:

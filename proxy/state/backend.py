@@ -18,7 +18,8 @@ class Backend:
     """One configured backend. Owned by the desk, which alone changes it.
 
     `limit` is the operator's max_in_flight (None: take the engine's own); `draining` is the operator's wish;
-    `load_at_s` is the monotonic instant of the last engine poll.
+    `load_at_s` is the monotonic instant of the last engine poll, `recovered_at_s` that of the last return from being
+    down or from an open circuit.
     """
 
     role: Role
@@ -32,6 +33,7 @@ class Backend:
     facts: EngineFacts | None = None
     load: EngineLoad | None = None
     load_at_s: float | None = None
+    recovered_at_s: float | None = None
 
     @property
     def max_in_flight(self) -> int | None:
@@ -57,6 +59,7 @@ class Backend:
             max_in_flight=self.max_in_flight,
             recent_failures=blackhole.weigh(self.failures, now_s),
             eligible=self.eligible(rules, now_s),
+            recovered_s=None if self.recovered_at_s is None else now_s - self.recovered_at_s,
         )
 
     def drift(self) -> int | None:
