@@ -111,13 +111,19 @@ class Desk:
         beside = snapshot.of(role.other).eligible and not snapshot.of(role).eligible
         return role.other if beside else role
 
-    def claims(self, traits: Traits) -> frozenset[Role]:
+    def serves(self, role: Role) -> bool:
+        """Whether requests may be sent to a role's backend, now or when it has room."""
+        snapshot = self.snapshot()
+        return snapshot.of(role).eligible or snapshot.all_down
+
+    def claims(self, traits: Traits, failed: Role | None = None) -> frozenset[Role]:
         """The backends whose next room a request that waits keeps from those behind it: every one that it waits for.
+        `failed` is the one that has failed it already.
 
         None where it is bulky on all of them that are eligible: under steady traffic these never drain so far by
         themselves, and holding everybody up until they do would let one request stop the service.
         """
-        wanted = self.wanted(traits)
+        wanted = self.wanted(traits) if failed is None else failed.other
         roles = frozenset(ROLES if wanted is None else (wanted,))
         if traits.weight == 1:
             return roles

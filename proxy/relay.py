@@ -16,16 +16,17 @@ from proxy.errors import (
     BackendBusy,
     CrossoverError,
     FirstByteTimeout,
+    QueueFull,
+    QueueTimeout,
     SessionUnrouted,
     ShuttingDown,
     Side,
     UpstreamError,
 )
+from proxy.hearing import Hearing, Record, Trouble
 from proxy.model import Decision, Outcome, RequestFacts, Role, Traits, Usage
 from proxy.protocol import headers, openai
 from proxy.protocol.routes import Route
-from proxy.routing import blame
-from proxy.routing.blame import Fault, Suspicion
 from proxy.routing.breaker import Event
 from proxy.routing.policy import preference
 from proxy.wire.admission import Admission
@@ -34,7 +35,7 @@ from proxy.wire.body import read_body
 from proxy.wire.downstream import error_response, kept_response, stamps_of
 from proxy.wire.kept import Kept, keep
 from proxy.wire.pair import Line, Pair
-from proxy.wire.passage import Passage
+from proxy.wire.passage import Passage, Patience
 from proxy.wire.upstream import Call
 
 # What logs and metrics say where the client left before there was a status (nginx's number; never sent).
@@ -51,25 +52,9 @@ class RelayRules:
     stall_s: float = 300.0
     unread_s: float = 300.0
 
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why an attempt is not passed on yet: it failed before commit, and the other backend may do better.
-
-    `event` is what it says of its backend; `certain` that the backend failed by itself, whatever the request was;
-    `free` that a second attempt costs no second generation; `answer` is the backend's own, where there is one.
-    """
-
-    error: UpstreamError
-    event: Event
-    certain: bool = False
-    free: bool = False
-    answer: Opened | None = None
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether the request itself may be to blame."""
-        return self.event is Event.FAILURE and not self.certain
+    def passing(self) -> Patience:
+        """The silences that an answer's passing on may have."""
+        return Patience(self.first_byte_s, self.stall_s, self.unread_s)
 
 
 class Relay:
@@ -84,7 +69,7 @@ class Relay:
         self.rules = rules
         self.on_end = on_end
         self.trips: set[Trip] = set()
-        self.suspicion = Suspicion()
+        self.record = Record()
 
     async def carry(self, request: web.BaseRequest, route: Route, request_id: str) -> web.StreamResponse:
         """Carry one request that occupies an engine to its end. Always returns a response, or is cancelled with its
@@ -119,10 +104,9 @@ class Trip:
         self._decision: Decision | None = None
         self._assignment: Assignment | None = None
         self._passage: Passage | None = None
-        self._first: tuple[Assignment, Trouble] | None = None  # until its backend is judged
+        self._hearing = Hearing(relay.desk, relay.record)
         self._moved = False
         self._kept: Kept | None = None
-        self._judged = False
         self._unheard = False
         self._attempts = 0
         self._outcome = Outcome.FAILED_BEFORE_COMMIT
@@ -130,6 +114,7 @@ class Trip:
         self._status = 0
         self._arrived_s = self._desk.clock()
         self._read_s = self._admitted_s = self._sent_s = self._arrived_s
+        self._waited_s = 0.0  # for room elsewhere, after a failed attempt
 
     async def run(self) -> web.StreamResponse:
         """From the first byte to the last."""
@@ -172,7 +157,7 @@ class Trip:
             attempts=self._attempts,
             failure=self._failure,
             duration_s=self._desk.clock() - self._arrived_s,
-            queue_s=self._admitted_s - self._read_s,
+            queue_s=self._admitted_s - self._read_s + self._waited_s,
             overhead_s=self._sent_s - self._admitted_s,
             ttft_s=passage.ttft_s(self._arrived_s) if passage else None,
             tpot_s=passage.tpot_s() if passage else None,
@@ -206,20 +191,20 @@ class Trip:
         return await self._try(assignment)
 
     async def _try(self, assignment: Assignment) -> web.StreamResponse:
-        self._take(assignment)
         while True:
+            self._assignment, self._decision = assignment, assignment.decision
+            self._hearing.began(assignment)
             with self._relay.pair.line(assignment.backend) as line:
                 result = await self._attempt(line)
                 if isinstance(result, Opened):
                     return await self._pass_on(result)
-                other = self._other(result)
-                if other is None:
+                if not self._may_move(result, assignment.backend.role):
                     return await self._give_up(result)
-                await self._move(assignment, result, other)
-            assignment = other
-
-    def _take(self, assignment: Assignment) -> None:
-        self._assignment, self._decision, self._judged = assignment, assignment.decision, False
+                await self._move(assignment, result)
+            try:
+                assignment = await self._wait_elsewhere(assignment.backend.role)
+            except (QueueFull, QueueTimeout) as error:
+                return self._give_up_waiting(result, error)
 
     # ------------------------------------------------------------ send, peek
 
@@ -252,39 +237,47 @@ class Trip:
             request_id=self._id,
             peer=request.remote or "",
         )
+        sent.append(("X-Crossover-Attempt", "2" if self._moved else "1"))
         return Call(request.method, request.raw_path, sent, self._body)
 
     # ------------------------------------------------------------ failover
 
-    def _other(self, trouble: Trouble) -> Assignment | None:
-        """The other backend's place, where a second attempt is allowed and there is room."""
-        if self._moved or self._assignment is None:
-            return None
-        if not trouble.free and not self._desk.may_retry():
-            return None
-        role = self._assignment.backend.role
-        place = self._desk.assign(self._traits, self._id, self._route.template, excluded=role, attempt=2)
-        return place if isinstance(place, Assignment) else None
+    def _may_move(self, trouble: Trouble, failed: Role) -> bool:
+        """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
+        if self._moved or not self._desk.serves(failed.other):
+            return False
+        return trouble.free or self._desk.may_retry()
 
-    async def _move(self, first: Assignment, trouble: Trouble, other: Assignment) -> None:
+    async def _move(self, first: Assignment, trouble: Trouble) -> None:
         """Give the first attempt up, its connection closed, before the second begins."""
-        self._moved, self._first = True, (first, trouble)
-        self._relay.suspicion = blame.begin(self._relay.suspicion)
+        self._moved, self._assignment = True, None
+        self._hearing.moved(trouble)
         self._desk.settle(first, Outcome.FAILED_BEFORE_COMMIT, unheard=self._unheard)
-        self._take(other)
         if trouble.answer is not None:
             self._kept = await keep(trouble.answer)
 
-    async def _give_up(self, trouble: Trouble) -> web.StreamResponse:
-        """No further attempt: the client gets a backend's own answer where there is one, else an error of ours.
+    async def _wait_elsewhere(self, failed: Role) -> Assignment:
+        """A place on the other backend, which may have to be waited for."""
+        since_s = self._desk.clock()
+        try:
+            return await self._relay.admission.readmit(self._traits, self._id, self._route.template, failed)
+        finally:
+            self._waited_s = self._desk.clock() - since_s
 
-        A request that failed on both sides is taken to be the cause itself: neither backend is blamed, unless it
-        could not even be reached.
-        """
-        both = self._first is not None and self._first[1].doubtful and trouble.doubtful
-        fault = Fault.REQUEST if both else Fault.UNKNOWN
-        self._judge_first(fault)
-        self._judge(self._blame(trouble, fault))
+    def _give_up_waiting(self, trouble: Trouble, error: CrossoverError) -> web.StreamResponse:
+        """The first backend failed and the other has no room: what the first one said is the answer, if it spoke."""
+        if self._kept is not None:
+            self._failure = trouble.error.code
+            return self._answer_kept(self._kept)
+        raise error if trouble.free else trouble.error
+
+    def _answer_kept(self, kept: Kept) -> web.StreamResponse:
+        self._status = kept.status
+        return kept_response(kept, self._stamps())
+
+    async def _give_up(self, trouble: Trouble) -> web.StreamResponse:
+        """No further attempt: the client gets a backend's own answer where there is one, else an error of ours."""
+        self._hearing.failed(trouble)
         self._failure = trouble.error.code
         if trouble.answer is not None:
             if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:
@@ -292,8 +285,7 @@ class Trip:
             # Busy, said inside a 200: as a true 503 the clients' own retries understand it.
             trouble.answer.answer.close()
         elif self._kept is not None:
-            self._status = self._kept.status
-            return kept_response(self._kept, self._stamps())
+            return self._answer_kept(self._kept)
         raise trouble.error
 
     # ------------------------------------------------------------ commit, stream
@@ -303,8 +295,7 @@ class Trip:
             opened,
             self._route.dialect,
             sequences=self._traits.weight,
-            stall_s=self._relay.rules.stall_s,
-            unread_s=self._relay.rules.unread_s,
+            limits=self._relay.rules.passing(),
             clock=self._desk.clock,
             on_bytes=self._lives,
         )
@@ -312,11 +303,10 @@ class Trip:
         self._status = opened.status
         self._body = b""  # nothing is sent twice from here on, and streams last long
         if opened.verdict is Verdict.GOOD:
-            self._judge_first(Fault.BACKEND)
+            self._hearing.served()
             self._greet(opened)
         elif opened.verdict is Verdict.CLIENT_FAULT:
-            # The second backend calls the request itself wrong: then the first may have stumbled over just that.
-            self._judge_first(Fault.REQUEST)
+            self._hearing.refused()
         response = await passage.run(self._request, self._stamps())
         self._conclude(passage)
         return response
@@ -327,7 +317,7 @@ class Trip:
             return
         self._lives()
         if self._assignment.probe:
-            self._judge(Event.SUCCESS)
+            self._hearing.judge(Event.SUCCESS)
 
     def _lives(self) -> None:
         if self._assignment is not None:
@@ -338,14 +328,14 @@ class Trip:
         if passage.error is not None:
             self._failure = passage.error.code
             self._outcome = Outcome.SHUT_DOWN if self._ending else Outcome.FAILED_AFTER_COMMIT
-            self._judge(Event.NEUTRAL if self._ending else Event.FAILURE)
+            self._hearing.judge(Event.NEUTRAL if self._ending else Event.FAILURE)
         elif passage.complained:
             self._failure = self._failure or "error_event"
             self._outcome = Outcome.FAILED_AFTER_COMMIT
-            self._judge(Event.NEUTRAL)
+            self._hearing.judge(Event.NEUTRAL)
         elif passage.opened.verdict in (Verdict.GOOD, Verdict.CLIENT_FAULT):
             self._outcome = Outcome.FINISHED
-            self._judge(Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL)
+            self._hearing.judge(Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL)
 
     # ------------------------------------------------------------ settle
 
@@ -362,31 +352,10 @@ class Trip:
         self._status = self._status if committed else CLIENT_CLOSED_REQUEST
 
     def _settle(self) -> None:
-        self._judge_first(Fault.UNKNOWN)
+        self._hearing.closed()
         assignment, self._assignment = self._assignment, None
-        if assignment is None:
-            return
-        if not self._judged:
-            self._desk.judge(assignment, Event.NEUTRAL)
-        self._desk.settle(assignment, self._outcome, unheard=self._unheard)
-
-    def _judge_first(self, fault: Fault) -> None:
-        """Judge the first of two attempts, once, by what the second one showed."""
-        if self._first is None:
-            return
-        (assignment, trouble), self._first = self._first, None
-        self._relay.suspicion = blame.end(self._relay.suspicion, fault if trouble.doubtful else Fault.UNKNOWN)
-        self._desk.judge(assignment, self._blame(trouble, fault))
-
-    def _blame(self, trouble: Trouble, fault: Fault) -> Event:
-        """What a failure tells the breaker."""
-        spared = fault is Fault.REQUEST or (fault is Fault.UNKNOWN and self._relay.suspicion.spares)
-        return Event.NEUTRAL if trouble.doubtful and spared else trouble.event
-
-    def _judge(self, event: Event) -> None:
-        if self._assignment is not None and not self._judged:
-            self._judged = True
-            self._desk.judge(self._assignment, event)
+        if assignment is not None:
+            self._desk.settle(assignment, self._outcome, unheard=self._unheard)
 
     def _stamps(self) -> list[tuple[str, str]]:
         return stamps_of(self._id, self._decision)

@@ -13,7 +13,7 @@ from proxy.errors import BackendBroken, ShuttingDown
 from proxy.model import Dialect, Usage
 from proxy.protocol.sse import Scanner
 from proxy.wire.attempt import Opened, Verdict
-from proxy.wire.passage import READ_MAX_BYTES, Passage
+from proxy.wire.passage import READ_MAX_BYTES, Passage, Patience
 
 JSON = [("content-type", "application/json")]
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
@@ -40,15 +40,19 @@ def plain(*pieces: bytes, **more: object) -> Opened:
 
 
 def passage_of(
-    opened: Opened, *, sequences: int = 1, stall_s: float = 10.0, dialect: Dialect = Dialect.CHAT
+    opened: Opened,
+    *,
+    sequences: int = 1,
+    first_byte_s: float = 10.0,
+    stall_s: float = 10.0,
+    dialect: Dialect = Dialect.CHAT,
 ) -> Passage:
     ticks = iter(range(1, 10_000))
     return Passage(
         opened,
         dialect,
         sequences=sequences,
-        stall_s=stall_s,
-        unread_s=5.0,
+        limits=Patience(first_byte_s, stall_s, unread_s=5.0),
         clock=lambda: float(next(ticks)),
         on_bytes=lambda: None,
     )
@@ -169,11 +173,21 @@ async def test_broken_event_that_is_too_long_to_hold_gets_no_error_inside_it() -
 
 async def test_silence_is_told_as_a_stall() -> None:
     passage = passage_of(streaming(WORD, hangs=True), stall_s=0.02)
+    assert await code_of_the_silence(passage) == "stall_timeout"
+
+
+@pytest.mark.parametrize("opened", [plain(hangs=True), streaming(b": ping\n\n", hangs=True)])
+async def test_silence_before_the_first_data_is_none_of_an_answer_that_has_begun(opened: Opened) -> None:
+    passage = passage_of(opened, first_byte_s=0.05, stall_s=0.01)
+    assert await code_of_the_silence(passage) == "first_byte_timeout"
+
+
+async def code_of_the_silence(passage: Passage) -> str | None:
     opened = passage.opened.answer
     assert isinstance(opened, FakeAnswer)
     opened.close = lambda: wake(opened)  # type: ignore[method-assign]
     await passed(passage)
-    assert passage.error is not None and passage.error.code == "stall_timeout"
+    return passage.error.code if passage.error is not None else None
 
 
 def wake(answer: FakeAnswer) -> None:

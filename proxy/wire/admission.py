@@ -29,6 +29,7 @@ class _Waiter:
     request_id: str
     route: str
     place: "asyncio.Future[Assignment]"
+    failed: Role | None = None  # the backend that has failed this request already
 
 
 class Admission:
@@ -66,7 +67,22 @@ class Admission:
             raise QueueFull(
                 f"every backend is at its limit and {self.rules.max_waiting} requests wait already; try again shortly"
             )
-        return await self._wait(traits, request_id, route)
+        return await self._wait(_Waiter(traits, request_id, route, _future()))
+
+    async def readmit(self, traits: Traits, request_id: str, route: str, failed: Role) -> Assignment:
+        """A place on the other backend for a request that `failed` has just failed. It waits ahead of all others,
+        since it came before them, and is not counted against `max_waiting` unless that lets nobody wait.
+
+        Raises and is cancelled like `admit`.
+        """
+        if self._closed:
+            raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
+        place = self._desk.assign(traits, request_id, route, excluded=failed, attempt=2)
+        if isinstance(place, Assignment):
+            return place
+        if not self.rules.max_waiting:
+            raise QueueFull("one backend failed the request and the other is at its limit; try again shortly")
+        return await self._wait(_Waiter(traits, request_id, route, _future(), failed))
 
     def close(self) -> None:
         """Refuse everybody who waits and everybody who comes."""
@@ -75,12 +91,13 @@ class Admission:
             if not waiter.place.done():
                 waiter.place.set_exception(ShuttingDown("the proxy shut down while this request waited; try again"))
 
-    async def _wait(self, traits: Traits, request_id: str, route: str) -> Assignment:
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter(traits, request_id, route, loop.create_future())
-        self._waiters.append(waiter)
+    async def _wait(self, waiter: _Waiter) -> Assignment:
+        if waiter.failed is None:
+            self._waiters.append(waiter)
+        else:
+            self._waiters.appendleft(waiter)
         self._room_may_be()
-        limit = loop.call_later(self.rules.max_wait_s, self._expire, waiter)
+        limit = asyncio.get_running_loop().call_later(self.rules.max_wait_s, self._expire, waiter)
         try:
             return await waiter.place
         except asyncio.CancelledError:
@@ -121,7 +138,7 @@ class Admission:
             waiter = self._waiters.popleft()
             if waiter.place.done():
                 continue
-            claims = self._desk.claims(waiter.traits)
+            claims = self._desk.claims(waiter.traits, waiter.failed)
             hopeless = claims and claims <= blocked
             if hopeless or not self._place(waiter, blocked):
                 blocked |= claims
@@ -134,14 +151,25 @@ class Admission:
         """The backends whose next room is for those who wait."""
         claimed: set[Role] = set()
         for waiter in self._waiters:
-            claimed |= self._desk.claims(waiter.traits)
+            claimed |= self._desk.claims(waiter.traits, waiter.failed)
             if len(claimed) == len(ROLES):
                 break
         return frozenset(claimed)
 
     def _place(self, waiter: _Waiter, blocked: set[Role]) -> bool:
-        place = self._desk.assign(waiter.traits, waiter.request_id, waiter.route, promised=frozenset(blocked))
+        place = self._desk.assign(
+            waiter.traits,
+            waiter.request_id,
+            waiter.route,
+            excluded=waiter.failed,
+            promised=frozenset(blocked),
+            attempt=1 if waiter.failed is None else 2,
+        )
         if isinstance(place, Assignment):
             waiter.place.set_result(place)
             return True
         return False
+
+
+def _future() -> "asyncio.Future[Assignment]":
+    return asyncio.get_running_loop().create_future()

@@ -5,11 +5,12 @@ boundary and then abnormally, never with an invented finish. Why an answer was c
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from aiohttp import HttpVersion11, web
 
-from proxy.errors import CrossoverError, StallTimeout, StreamCut, UpstreamError
+from proxy.errors import CrossoverError, FirstByteTimeout, StallTimeout, StreamCut, UpstreamError
 from proxy.model import Dialect, Usage
 from proxy.protocol import dialects, headers
 from proxy.protocol.answers import read_answer
@@ -22,6 +23,16 @@ from proxy.wire.stall import Side, StallGuard
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
 Stamps = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Longest silences, in seconds: of the backend before the first data of its answer (a head and pings are none) and
+    after it, and of a client that takes nothing."""
+
+    first_byte_s: float
+    stall_s: float
+    unread_s: float
 
 
 class Passage:
@@ -37,8 +48,7 @@ class Passage:
         dialect: Dialect,
         *,
         sequences: int,
-        stall_s: float,
-        unread_s: float,
+        limits: Patience,
         clock: Callable[[], float],
         on_bytes: Callable[[], None],
     ) -> None:
@@ -47,13 +57,13 @@ class Passage:
         self.error: CrossoverError | None = None
         self._dialect = dialect
         self._alone = sequences == 1
-        self._stall_s = stall_s
-        self._unread_s = unread_s
+        self._limits = limits
         self._clock = clock
         self._on_bytes = on_bytes
         self._hold = EventHold(dialect) if opened.scanner is not None else None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
+        self._begun = False
         self._first_s: float | None = None
         self._last_s = 0.0
 
@@ -67,17 +77,17 @@ class Passage:
         response = open_response(answer.status, headers.downstream_headers(answer.headers), stamps)
         if request.version < HttpVersion11 and "Content-Length" not in response.headers:
             response.force_close()  # such a client knows the end only by the closing
-        backend = Side(self._stall_s, answer.close)
-        guard = StallGuard(backend, Side(self._unread_s, partial(_drop, request)))
+        limits = self._limits
+        backend = Side(limits.first_byte_s, answer.close)
+        guard = StallGuard(backend, Side(limits.unread_s, partial(_drop, request)), least_s=limits.stall_s)
         try:
             await response.prepare(request)
             self.committed = True
-            await self._pump(response, guard)
+            await self._pump(response, guard, backend)
         except UpstreamError as error:
-            stalled_on_backend = guard.stalled is backend
+            stalled = self._stalled() if guard.stalled is backend else error
             guard.came()  # what is left is to tell the client
-            stalled = StallTimeout(f"the backend sent nothing for timeouts.stall_s ({self._stall_s:g} s)")
-            await self._break(response, self.error or (stalled if stalled_on_backend else error))
+            await self._break(response, self.error or stalled)
         finally:
             guard.close()
             answer.close()
@@ -112,9 +122,22 @@ class Passage:
             return None
         return (self._last_s - self._first_s) / (tokens - 1)
 
-    async def _pump(self, response: Downstream, guard: StallGuard) -> None:
+    def _stalled(self) -> UpstreamError:
+        if self._begun:
+            return StallTimeout(f"the backend sent nothing for timeouts.stall_s ({self._limits.stall_s:g} s)")
+        within = f"timeouts.first_byte_s ({self._limits.first_byte_s:g} s)"
+        return FirstByteTimeout(f"the backend sent a head and then nothing within {within}")
+
+    def _note_data(self, backend: Side) -> None:
+        """From the first data on an engine is at work on this very answer, and shorter silences say that it hangs."""
+        if not self.opened.mute:
+            self._begun = True
+            backend.limit_s = self._limits.stall_s
+
+    async def _pump(self, response: Downstream, guard: StallGuard, backend: Side) -> None:
         for data in self.opened.peeked:
             await self._push(response, data, scanned=True)
+            self._note_data(backend)
         read = self.opened.answer.read
         while not self.opened.whole:
             guard.waiting()
@@ -124,6 +147,8 @@ class Passage:
                 break
             self._on_bytes()
             await self._push(response, data)
+            if not self._begun:
+                self._note_data(backend)
         if self.opened.scanner is not None:
             self.opened.scanner.close()
             self._check_end(self.opened.scanner)

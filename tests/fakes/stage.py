@@ -47,13 +47,14 @@ async def staged(
     b: Script = either,
     *,
     host: str = "127.0.0.1",
-    max_in_flight: int = 256,
+    max_in_flight: int | tuple[int, int] = 256,
     **sections: Mapping[str, Any] | str,
 ) -> AsyncIterator[Stage]:
     """Everything started. At the end no sequence may be in flight and no request under way."""
+    most_a, most_b = (max_in_flight, max_in_flight) if isinstance(max_in_flight, int) else max_in_flight
     async with (
-        FakeEngine(script=a, host=host, max_running_requests=max_in_flight) as first,
-        FakeEngine(role="baseline", script=b, host=host, max_running_requests=max_in_flight) as second,
+        FakeEngine(script=a, host=host, max_running_requests=most_a) as first,
+        FakeEngine(role="baseline", script=b, host=host, max_running_requests=most_b) as second,
         running(settings(first.url, second.url, **sections)) as app,
     ):
         stage = Stage(first, second, app)

@@ -34,7 +34,7 @@ async def test_engine_sees_nothing_that_nobody_sent() -> None:
     async with staged() as stage:
         await ask(stage.app.port, request(body=chat()))
         names = sorted(name.lower() for name, _ in stage.a.requests[0].headers)
-        assert names == ["content-length", "host", "x-forwarded-for", "x-request-id"]
+        assert names == ["content-length", "host", "x-crossover-attempt", "x-forwarded-for", "x-request-id"]
 
 
 HOP = ("connection: close, X-Hop", "x-hop: 1", "keep-alive: 5", "te: trailers", "trailer: x-t", "proxy-connection: a")

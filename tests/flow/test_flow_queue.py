@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 from fakes.engine import Exchange, either, plain
@@ -339,3 +340,84 @@ async def test_engines_that_stop_answering_and_recover_serve_again_without_a_res
             assert stage.app.desk.clock() - since_s < 2 * OPEN_S
             said = await stage.ask()
         assert {(await stage.ask()).status for _ in range(20)} == {200}
+
+
+# ---------------------------------------------------------------- failing over to a backend that is full
+
+
+async def refused(exchange: Exchange) -> None:
+    await exchange.answer(b'{"error":{"message":"busy"}}', "503 Service Unavailable", "retry-after: 2")
+
+
+async def broken(exchange: Exchange) -> None:
+    await exchange.answer(b'{"error":{"message":"boom"}}', "500 Internal Server Error")
+
+
+@contextlib.asynccontextmanager
+async def survivor_full(gate: Gate, fault: Callable[[Exchange], Awaitable[None]], **queue: float) -> AsyncIterator[Any]:
+    """The speculative engine fails whatever it gets; the baseline runs one request and has room for no other."""
+    limits = {"max_waiting": 20, "max_wait_s": 10.0, **queue}
+    async with (
+        staged(
+            a=fault,
+            b=gate,
+            max_in_flight=(8, 1),
+            queue=limits,
+            circuit={"max_failures": 1000},
+            routing={"allow_header": True},
+        ) as stage,
+        RawClient(stage.app.port) as holder,
+    ):
+        await holder.send(request("/v1/chat/completions", chat(), "x-crossover-backend: baseline"))
+        await until(lambda: gate.ids, what="the request that fills the baseline")
+        yield stage
+        gate.opened.set()
+
+
+@pytest.mark.parametrize("fault", [refused, broken])
+async def test_failed_request_waits_for_room_on_the_other_backend(fault: Callable[[Exchange], Awaitable[None]]) -> None:
+    gate = Gate()
+    async with survivor_full(gate, fault) as stage, RawClient(stage.app.port) as client:
+        await client.send(request(body=chat()))
+        await until(lambda: stage.app.admission.waiting == 1, what="the failed request in the queue")
+        assert stage.app.desk.snapshot().in_flight == 1, "the failed attempt still counts while its request waits"
+        gate.opened.set()
+        said = await client.answer()
+        assert (said.status, said.header("x-crossover-reason")) == (200, "failover")
+
+
+async def test_failed_request_goes_before_those_that_came_later() -> None:
+    gate = Gate()
+    async with survivor_full(gate, refused) as stage, contextlib.AsyncExitStack() as stack:
+        later = await stack.enter_async_context(RawClient(stage.app.port))
+        await later.send(
+            request("/v1/chat/completions", chat(), "x-request-id: later", "x-crossover-backend: baseline")
+        )
+        await until(lambda: stage.app.admission.waiting == 1, what="the later request in the queue")
+        failed = await stack.enter_async_context(RawClient(stage.app.port))
+        await failed.send(request("/v1/chat/completions", chat(), "x-request-id: failed"))
+        await until(lambda: stage.a.requests and stage.app.admission.waiting == 2, what="the failed one in the queue")
+        gate.opened.set()
+        await later.answer()
+        assert gate.ids[1:] == ["failed", "later"]
+
+
+@pytest.mark.parametrize(("fault", "status"), [(refused, 503), (broken, 500)])
+@pytest.mark.parametrize("queue", [{"max_waiting": 0}, {"max_wait_s": 0.05}])
+async def test_failed_request_that_waits_in_vain_gets_what_its_engine_said(
+    fault: Callable[[Exchange], Awaitable[None]], status: int, queue: dict[str, float]
+) -> None:
+    async with survivor_full(Gate(), fault, **queue) as stage:
+        said = await stage.ask()
+        assert (said.status, b"error" in said.body) == (status, True)
+        assert said.header("retry-after") == ("2" if fault is refused else None)
+
+
+async def test_client_that_leaves_while_its_failed_request_waits_leaves_nothing_behind() -> None:
+    async with survivor_full(Gate(), refused) as stage:
+        async with RawClient(stage.app.port) as client:
+            await client.send(request(body=chat()))
+            await until(lambda: stage.app.admission.waiting == 1, what="the failed request in the queue")
+        await until(lambda: stage.app.admission.waiting == 0, what="the queue without it")
+        assert (await stage.ended_one()).outcome is Outcome.CLIENT_GONE_WAITING
+        assert stage.app.desk.snapshot().in_flight == 1

@@ -1,0 +1,103 @@
+"""What one request's attempts show of their backends: each is judged once, the first of two by what the second shows.
+
+Whom a failure is held against is pure and in routing/blame.py; sending and failing over are in relay.py.
+"""
+
+from dataclasses import dataclass, field
+
+from proxy.dispatch import Assignment, Desk
+from proxy.errors import UpstreamError
+from proxy.routing import blame
+from proxy.routing.blame import Fault, Suspicion
+from proxy.routing.breaker import Event
+from proxy.wire.attempt import Opened
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why an attempt is not passed on yet: it failed before commit, and the other backend may do better.
+
+    `event` is what it says of its backend; `certain` that the backend failed by itself, whatever the request was;
+    `free` that a second attempt costs no second generation; `answer` is the backend's own, where there is one.
+    """
+
+    error: UpstreamError
+    event: Event
+    certain: bool = False
+    free: bool = False
+    answer: Opened | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the request itself may be to blame."""
+        return self.event is Event.FAILURE and not self.certain
+
+
+@dataclass(slots=True)
+class Record:
+    """What the requests before this one have shown; one for all hearings."""
+
+    suspicion: Suspicion = field(default_factory=Suspicion)
+
+
+class Hearing:
+    """The attempts of one request. Used in this order: `began`, then either `served`, `refused` or `failed`, or
+    `moved` and the same again for the second attempt; `closed` at the end, whatever happened."""
+
+    def __init__(self, desk: Desk, record: Record) -> None:
+        self._desk = desk
+        self._record = record
+        self._present: Assignment | None = None  # until its backend is judged
+        self._first: tuple[Assignment, Trouble] | None = None  # the same of the attempt before
+
+    def began(self, assignment: Assignment) -> None:
+        """An attempt is made."""
+        self._present = assignment
+
+    def moved(self, trouble: Trouble) -> None:
+        """The attempt failed, and the request goes to the other backend: what happens there will tell whose fault."""
+        if self._present is not None:
+            self._first, self._present = (self._present, trouble), None
+            self._record.suspicion = blame.begin(self._record.suspicion)
+
+    def served(self) -> None:
+        """The present attempt's answer is good, so that an earlier failure was its backend's own."""
+        self._judge_first(Fault.BACKEND)
+
+    def refused(self) -> None:
+        """The present backend calls the request itself wrong: an earlier one may have stumbled over just that."""
+        self._judge_first(Fault.REQUEST)
+
+    def failed(self, trouble: Trouble) -> None:
+        """The present attempt failed and no other is made.
+
+        A request that failed on both sides is taken to be the cause itself: neither backend is blamed, unless it
+        could not even be reached.
+        """
+        both = self._first is not None and self._first[1].doubtful and trouble.doubtful
+        fault = Fault.REQUEST if both else Fault.UNKNOWN
+        self._judge_first(fault)
+        self.judge(self._blame(trouble, fault))
+
+    def judge(self, event: Event) -> None:
+        """Tell the breaker how the present attempt went; only the first word counts."""
+        assignment, self._present = self._present, None
+        if assignment is not None:
+            self._desk.judge(assignment, event)
+
+    def closed(self) -> None:
+        """The request has ended; what was not judged says nothing."""
+        self._judge_first(Fault.UNKNOWN)
+        self.judge(Event.NEUTRAL)
+
+    def _judge_first(self, fault: Fault) -> None:
+        if self._first is None:
+            return
+        (assignment, trouble), self._first = self._first, None
+        self._record.suspicion = blame.end(self._record.suspicion, fault if trouble.doubtful else Fault.UNKNOWN)
+        self._desk.judge(assignment, self._blame(trouble, fault))
+
+    def _blame(self, trouble: Trouble, fault: Fault) -> Event:
+        """What a failure tells the breaker."""
+        spared = fault is Fault.REQUEST or (fault is Fault.UNKNOWN and self._record.suspicion.spares)
+        return Event.NEUTRAL if trouble.doubtful and spared else trouble.event
