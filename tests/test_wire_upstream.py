@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import socket
 
 import pytest
 from fakes.engine import Exchange, FakeEngine, Script, plain
 
 from proxy.errors import BackendBroken, BackendUnreachable, StaleConnection, UpstreamError
 from proxy.wire import upstream as module
-from proxy.wire.upstream import AiohttpUpstream, Answer, Call
+from proxy.wire.upstream import VANISHED, AiohttpUpstream, Answer, Call
 
 HOST = [("Host", "engine.example")]
 
@@ -65,7 +66,9 @@ async def test_body_is_sent_as_it_is() -> None:
     assert (await sent(call(body=b"\x00\xff"))).requests[0].body == b"\x00\xff"
 
 
-@pytest.mark.parametrize("target", ["/v1/models/a%2Fb?x=1&x=2&y", "/v1/models?q=%E9+%20;", "/v1/models/%7e~"])
+@pytest.mark.parametrize(
+    "target", ["/v1/models/a%2Fb?x=1&x=2&y", "/v1/models?q=%E9+%20;", "/v1/models/%7e~", "/v1?", "/a??"]
+)
 async def test_target_is_sent_byte_for_byte(target: str) -> None:
     assert (await sent(call(target, b"", "GET"))).requests[0].target == target
 
@@ -279,3 +282,19 @@ async def test_upstream_may_be_closed_twice() -> None:
     upstream = AiohttpUpstream("http://127.0.0.1:1", connect_s=1)
     await upstream.close()
     await upstream.close()
+
+
+async def test_connection_notices_a_host_that_is_gone_without_a_word() -> None:
+    async def head_alone(exchange: Exchange) -> None:
+        await exchange.head("200 OK", "content-length: 5")
+        await exchange.gone()
+
+    async with FakeEngine(script=head_alone) as engine:
+        upstream = AiohttpUpstream(engine.url, connect_s=1)
+        answer = await upstream.send(call())
+        opened = answer._response.connection.transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        kept_alive = opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        unheard = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        answer.close()
+        await upstream.close()
+    assert (bool(kept_alive), unheard) == (True, VANISHED["TCP_USER_TIMEOUT"])

@@ -7,6 +7,7 @@ import aiohttp
 from yarl import URL
 
 from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
+from proxy.wire.names import Names
 from proxy.wire.upstream import open_session
 
 # Answers to control questions are some kilobytes (/server_info 31 KB, /metrics some 100 KB); more is not for us.
@@ -24,15 +25,16 @@ class Reply:
 class Control:
     """Asks one backend control questions. `api_key` is the backend's own key, sent even to open paths."""
 
-    def __init__(self, url: str, *, api_key: str | None, connect_s: float) -> None:
+    def __init__(self, url: str, *, api_key: str | None, connect_s: float, names: Names | None = None) -> None:
         self._base = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._connect_s = connect_s
+        self._names = names or Names()
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, path: str, *, within_s: float) -> Reply:
         """GET a path. Raises BackendUnreachable or BackendBroken, also for lateness and for an answer too large."""
-        self._session = self._session or open_session(self._connect_s, keep=True)
+        self._session = self._session or open_session(self._connect_s, self._names, keep=True)
         try:
             async with (
                 asyncio.timeout(within_s),

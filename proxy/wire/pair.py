@@ -16,6 +16,7 @@ from proxy.state.backend import Backend
 from proxy.wire.control import Control
 from proxy.wire.engine_poll import EnginePoll
 from proxy.wire.health import HealthProbe
+from proxy.wire.names import Names
 from proxy.wire.upstream import AiohttpUpstream, Upstream
 
 # How often a dropped line is looked at until nobody uses it.
@@ -45,8 +46,9 @@ class Line:
         self.rules = rules
         self.host = urlsplit(rules.url).netloc
         self.users = 0
-        self.upstream: Upstream = AiohttpUpstream(rules.url, connect_s=rules.connect_s)
-        self._control = Control(rules.url, api_key=rules.api_key, connect_s=rules.connect_s)
+        self._names = Names()
+        self.upstream: Upstream = AiohttpUpstream(rules.url, connect_s=rules.connect_s, names=self._names)
+        self._control = Control(rules.url, api_key=rules.api_key, connect_s=rules.connect_s, names=self._names)
         self._probe = HealthProbe(
             desk, backend, self._control, rules.engine, interval_s=rules.interval_s, timeout_s=rules.timeout_s
         )
@@ -98,6 +100,7 @@ class Line:
         await tasks.end(*self._tasks)
         await self._control.close()
         await self.upstream.close()
+        await self._names.close()
 
 
 class Pair:

@@ -5,16 +5,19 @@ connection pools: one for clients' requests, one (wire/engine_poll.py) for the p
 """
 
 import asyncio
+import socket
 from dataclasses import dataclass
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from proxy.errors import BackendBroken, BackendUnreachable, StaleConnection, UpstreamError
+from proxy.wire.names import Names
 
 # Both engines run uvicorn, which closes a kept connection after 5 s of idleness; one used again just then is lost.
 # Three seconds leave two for the request to arrive.
@@ -29,6 +32,11 @@ READ_AHEAD_BYTES = 65536
 # A body above it is written in pieces of this size, between which others get their turn of the loop; below it one write
 # is quicker.
 WRITE_BYTES = 1024 * 1024
+
+# A host that loses its power or its network says nothing more, and an answer may take minutes: asked after ten seconds
+# of silence and then every five, it counts as gone after three questions without an answer, or when what was sent is
+# not acknowledged for as long (seconds, questions, milliseconds: the kernel's own units).
+VANISHED = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
 Headers = list[tuple[str, str]]
 
@@ -113,9 +121,10 @@ class AiohttpAnswer:
 class AiohttpUpstream:
     """A backend reached through aiohttp's client, with a pool of kept connections."""
 
-    def __init__(self, url: str, *, connect_s: float) -> None:
-        self._base = url.rstrip("/")
+    def __init__(self, url: str, *, connect_s: float, names: Names | None = None) -> None:
+        self._scheme, self._authority, *_ = urlsplit(url)
         self._connect_s = connect_s
+        self._names = names or Names()
         self._session: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
 
@@ -126,7 +135,7 @@ class AiohttpUpstream:
         try:
             response = await self._pick(fresh=fresh).request(
                 call.method,
-                URL(self._base + call.target, encoded=True),
+                self._url(call.target),
                 headers=call.headers,
                 data=_data(call.body),
                 allow_redirects=False,
@@ -143,23 +152,22 @@ class AiohttpUpstream:
                 await session.close()
         self._session = self._fresh = None
 
+    def _url(self, target: str) -> URL:
+        """The whole target goes as a path: of a query, yarl would drop the "?" where nothing follows it."""
+        return URL.build(scheme=self._scheme, authority=self._authority, path=target, encoded=True)
+
     def _pick(self, *, fresh: bool) -> aiohttp.ClientSession:
         if fresh:
-            self._fresh = self._fresh or open_session(self._connect_s, keep=False)
+            self._fresh = self._fresh or open_session(self._connect_s, self._names, keep=False)
             return self._fresh
-        self._session = self._session or open_session(self._connect_s, keep=True)
+        self._session = self._session or open_session(self._connect_s, self._names, keep=True)
         return self._session
 
 
-def open_session(connect_s: float, *, keep: bool) -> aiohttp.ClientSession:
-    """A client session that adds nothing to a request and takes nothing from the environment.
-
-    Names are resolved for each new connection: a pod that moved is found at once, and no failed lookup is kept.
-    """
-    if keep:
-        connector: aiohttp.TCPConnector = _Pool(limit=0, use_dns_cache=False, keepalive_timeout=POOL_IDLE_S)
-    else:
-        connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, force_close=True)
+def open_session(connect_s: float, names: Names, *, keep: bool) -> aiohttp.ClientSession:
+    """A client session that adds nothing to a request and takes nothing from the environment."""
+    how: dict[str, Any] = {"limit": 0, "use_dns_cache": False, "resolver": names, "socket_factory": _open_socket}
+    connector = _Pool(**how, keepalive_timeout=POOL_IDLE_S) if keep else aiohttp.TCPConnector(**how, force_close=True)
     session = aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s, sock_read=None),
@@ -176,6 +184,16 @@ def open_session(connect_s: float, *, keep: bool) -> aiohttp.ClientSession:
     # aiohttp would send PUT and GET again by itself when a kept connection fails, however late; that is decided here.
     session._retry_connection = False
     return session
+
+
+def _open_socket(address: "aiohttp.AddrInfoType") -> socket.socket:
+    """A socket that notices a host that is gone without a word, however long the answer may take."""
+    opened = socket.socket(*address[:3])
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in VANISHED.items():
+        if hasattr(socket, name):  # other systems have some of them
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return opened
 
 
 class _Pool(aiohttp.TCPConnector):
