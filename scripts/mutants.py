@@ -1,0 +1,93 @@
+"""Plants one fault at a time in a copy of the tree and shows which failure cases notice it.
+
+    scripts/mutants                    all of them, two at a time; some minutes
+    scripts/mutants release-twice ...  these alone
+
+A fault that no case notices is a hole in tests/cases: exit code 1. The faults are in mutants_list.py.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutants_list import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parent.parent
+# What a copy needs to run the cases; .venv is used from the tree itself.
+COPIED = ("proxy", "config", "tests", "scripts", "pyproject.toml", "README.md")
+AT_ONCE = 2
+# Of one mutant. The cases named with it take some seconds; one that makes them hang is noticed as well.
+LIMIT_S = 300
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
+CASE = re.compile(r"test_(h\d+)_")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the cases said of one mutant: the tests that failed, or that they did not end."""
+
+    mutant: Mutant
+    failed: tuple[str, ...]
+    hung: bool
+
+    @property
+    def cases(self) -> list[str]:
+        """The case numbers of the failed tests, each once."""
+        return sorted({case.upper() for test in self.failed for case in CASE.findall(test)}, key=lambda it: int(it[1:]))
+
+
+def main() -> int:
+    """Returns the exit code: 0 when every fault was noticed."""
+    chosen = [mutant for mutant in MUTANTS if not sys.argv[1:] or mutant.name in sys.argv[1:]]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = []
+        for each in pool.map(run, chosen):
+            found.append(each)
+            print(shown(each), flush=True)
+    missed = [each.mutant.name for each in found if not each.failed and not each.hung]
+    print(json.dumps({"mutants": len(found), "missed": missed, "by": {it.mutant.name: it.cases for it in found}}))
+    return 1 if missed else 0
+
+
+def run(mutant: Mutant) -> Found:
+    """Run the mutant's cases on a copy that has the fault."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        tree = Path(folder)
+        for name in COPIED:
+            whole = ROOT / name
+            (shutil.copytree if whole.is_dir() else shutil.copy2)(whole, tree / name)
+        (tree / ".venv").symlink_to(ROOT / ".venv")
+        plant(mutant, tree)
+        cases = [f"tests/cases/{name}" for name in mutant.tests]
+        command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "--maxfail=3", *cases]
+        try:
+            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        except subprocess.TimeoutExpired:
+            return Found(mutant, (), hung=True)
+        return Found(mutant, tuple(FAILED.findall(done.stdout)), hung=False)
+
+
+def plant(mutant: Mutant, tree: Path) -> None:
+    """Change the copy. Raises ValueError where the text to change is not there exactly once."""
+    for edit in mutant.edits:
+        path = tree / edit.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(edit.before) != 1:
+            raise ValueError(f"{mutant.name}: the text to change is in {edit.file} {text.count(edit.before)} times")
+        path.write_text(text.replace(edit.before, edit.after), encoding="utf-8")
+
+
+def shown(found: Found) -> str:
+    """One line of the table."""
+    noticed = ", ".join(found.cases) or ("hung" if found.hung else ", ".join(found.failed)) or "NOT NOTICED"
+    return f"{found.mutant.name:28} {noticed:20} {found.mutant.fault}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

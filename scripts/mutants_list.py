@@ -1,0 +1,308 @@
+"""The faults that mutants.py plants: each is one that a router, gateway or proxy has had, as a change of a few lines.
+
+A change names text that is in its file exactly once; tests/test_scripts_mutants.py says when one no longer is.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Text of one file to be put in place of other text."""
+
+    file: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault: what is wrong then, the edits that make it so, and the files of tests/cases that should notice."""
+
+    name: str
+    fault: str
+    tests: tuple[str, ...]
+    edits: tuple[Edit, ...]
+
+
+def _mutant(name: str, fault: str, tests: str, *edits: tuple[str, str, str]) -> Mutant:
+    files = tuple(f"test_{each}.py" for each in tests.split())
+    return Mutant(name, fault, files, tuple(Edit(*edit) for edit in edits))
+
+
+MUTANTS = (
+    _mutant(
+        "release-twice",
+        "a settled lease lowers the count twice",
+        "accounting leaks",
+        (
+            "proxy/state/ledger.py",
+            "            self.in_flight -= lease.weight\n        if lease.outcome",
+            "            self.in_flight -= 2 * lease.weight\n        if lease.outcome",
+        ),
+    ),
+    _mutant(
+        "release-never",
+        "a request whose client left stays counted",
+        "disconnects leaks",
+        (
+            "proxy/relay.py",
+            "        if assignment is not None:\n            self._desk.settle(",
+            '        if assignment is not None and not self._outcome.startswith("client_gone"):\n            self._desk.settle(',
+        ),
+    ),
+    _mutant(
+        "count-at-headers",
+        "a request counts from its answer's head on, not from the decision",
+        "herd accounting",
+        ("proxy/state/ledger.py", "        self.in_flight += lease.weight\n", ""),
+        (
+            "proxy/relay.py",
+            "        self._passage = passage\n",
+            "        self._passage = passage\n        self._assignment.lease.book.in_flight += self._assignment.lease.weight\n",
+        ),
+    ),
+    _mutant(
+        "count-requests",
+        "a request of n sequences counts as one",
+        "accounting",
+        (
+            "proxy/dispatch.py",
+            "        weight = policy.share(snapshot.of(decision.role), traits.weight)\n",
+            "        weight = 1\n",
+        ),
+    ),
+    _mutant(
+        "retry-after-commit",
+        "a stream that breaks is made again on the other backend",
+        "retries truncation",
+        (
+            "proxy/relay.py",
+            "        response = await passage.run(self._request, self._stamps())\n",
+            "        response = await passage.run(self._request, self._stamps())\n        if passage.error is not None and not self._moved:\n            self._moved = True\n            again = await self._attempt(self._relay.pair.line(self._desk.backends[1]))\n            while isinstance(again, Opened) and (data := await again.answer.read()):\n                await response.write(data)\n",
+        ),
+    ),
+    _mutant(
+        "retry-without-budget",
+        "every failure is tried again, whatever the budget says",
+        "retries",
+        (
+            "proxy/dispatch.py",
+            "        if left is None:\n            return False\n",
+            "        if left is None:\n            return True\n",
+        ),
+    ),
+    _mutant(
+        "retry-same-backend",
+        "the second attempt goes to the backend that failed",
+        "retries dead_engines",
+        (
+            "proxy/routing/policy.py",
+            "        role, reason = excluded.other, Reason.FAILOVER\n",
+            "        role, reason = excluded, Reason.FAILOVER\n",
+        ),
+    ),
+    _mutant(
+        "breaker-counts-4xx",
+        "an engine's refusal of a wrong request counts as its failure",
+        "breaker",
+        (
+            "proxy/relay.py",
+            "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL",
+            "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.FAILURE",
+        ),
+    ),
+    _mutant(
+        "breaker-counts-busy",
+        "an engine that says it is busy counts as failing",
+        "breaker",
+        (
+            "proxy/relay.py",
+            'BackendBusy("the backend\'s queue is full"), Event.NEUTRAL,',
+            'BackendBusy("the backend\'s queue is full"), Event.FAILURE, certain=True,',
+        ),
+    ),
+    _mutant(
+        "probe-never-freed",
+        "a probe that says nothing holds a half-open circuit for ever",
+        "breaker",
+        (
+            "proxy/routing/breaker.py",
+            "    (_HALF, Event.NEUTRAL): Row(_keep, _free),\n",
+            "    (_HALF, Event.NEUTRAL): Row(_keep, _keep),\n",
+        ),
+        (
+            "proxy/routing/breaker.py",
+            "    return tuple(expiry_s for expiry_s in circuit.probes if expiry_s > now_s)\n",
+            "    return circuit.probes\n",
+        ),
+    ),
+    _mutant(
+        "write-without-drain",
+        "what an engine sends is taken whether its client reads or not",
+        "bodies bodies_memory framing",
+        (
+            "proxy/wire/passage.py",
+            "        if ready:\n            await response.write(ready)\n",
+            "        if ready:\n            await response._payload_writer.write(ready, drain=False)\n",
+        ),
+    ),
+    _mutant(
+        "burst-together",
+        "events are gathered before they are passed on",
+        "framing",
+        (
+            "proxy/wire/passage.py",
+            "        ready = hold.feed(data)\n",
+            '        ready = hold.feed(data)\n        self._late = getattr(self, "_late", b"") + ready\n        ready, self._late = (self._late, b"") if len(self._late) > 4096 or scanner.finished else (b"", self._late)\n',
+        ),
+    ),
+    _mutant(
+        "invented-end",
+        "a broken stream is ended with [DONE]",
+        "truncation",
+        (
+            "proxy/wire/passage.py",
+            "sequence_number=scanner.events))\n        response.cut()\n",
+            'sequence_number=scanner.events))\n        await response.write(b"data: [DONE]\\n\\n")\n',
+        ),
+    ),
+    _mutant(
+        "truncation-unnoticed",
+        "a stream without its end passes for whole",
+        "truncation",
+        (
+            "proxy/wire/passage.py",
+            '        raise StreamCut("the backend ended its stream before the answer was complete")\n',
+            "",
+        ),
+    ),
+    _mutant(
+        "client-gone-unnoticed",
+        "a client that leaves before its answer is not noticed",
+        "disconnects",
+        ("proxy/FRONT", "            handler_cancellation=True,", "            handler_cancellation=False,"),
+    ),
+    _mutant(
+        "stale-look",
+        "decisions are made on numbers of the last second",
+        "herd",
+        (
+            "proxy/dispatch.py",
+            "        snapshot = self.snapshot()\n        for role in promised:\n",
+            '        snapshot = self.__dict__.setdefault("_seen", self.snapshot())\n        if self.clock() - snapshot.at_s > 1:\n            snapshot = self._seen = self.snapshot()\n        for role in promised:\n',
+        ),
+    ),
+    _mutant(
+        "no-dwell",
+        "the regime may change at any moment",
+        "flapping",
+        (
+            "proxy/routing/threshold.py",
+            "    if not due or now_s - regime.since_s < rules.min_dwell_s:\n",
+            "    if not due:\n",
+        ),
+    ),
+    _mutant(
+        "one-miss-is-down",
+        "a single missed probe takes a backend out",
+        "dead_engines",
+        ("proxy/routing/health.py", "health.up and misses >= rules.max_misses", "health.up and misses >= 1"),
+    ),
+    _mutant(
+        "hop-by-hop-passed",
+        "headers that Connection names go upstream",
+        "headers",
+        (
+            "proxy/protocol/headers.py",
+            "    dropped = HOP_BY_HOP | _REPLACED | named_by_connection(pairs)\n",
+            "    dropped = HOP_BY_HOP | _REPLACED\n",
+        ),
+    ),
+    _mutant(
+        "both-keys",
+        "the client's key goes upstream beside the engine's",
+        "headers",
+        ("proxy/protocol/headers.py", "    if api_key or drop_client_key:\n        dropped |= _KEYS\n", ""),
+    ),
+    _mutant(
+        "hidden-total-limit",
+        "an answer may take a second in all",
+        "timeouts",
+        ("proxy/wire/upstream.py", "aiohttp.ClientTimeout(total=None,", "aiohttp.ClientTimeout(total=1,"),
+    ),
+    _mutant(
+        "unpacked-with-label",
+        "compressed answers are unpacked and keep their label",
+        "bodies",
+        ("proxy/wire/upstream.py", "        auto_decompress=False,\n", "        auto_decompress=True,\n"),
+    ),
+    _mutant(
+        "redirects-followed",
+        "an engine's redirect is followed by the proxy",
+        "headers",
+        (
+            "proxy/wire/upstream.py",
+            "                allow_redirects=False,\n                trace",
+            "                allow_redirects=True,\n                trace",
+        ),
+    ),
+    _mutant(
+        "environment-proxy",
+        "the environment's proxy stands between proxy and engines",
+        "environment",
+        ("proxy/wire/upstream.py", "        trust_env=False,\n", "        trust_env=True,\n"),
+    ),
+    _mutant(
+        "reload-forgets",
+        "a reload begins every backend anew",
+        "accounting lifecycle",
+        ("proxy/dispatch.py", "if self._backends[each.role].url != each.url]\n", "]\n"),
+    ),
+    _mutant(
+        "waiter-started-for-nobody",
+        "a request whose client left the queue is started",
+        "herd",
+        (
+            "proxy/wire/admission.py",
+            "            if place.done() and not place.cancelled() and place.exception() is None:\n                self._desk.take_back(place.result())\n            raise\n",
+            "            raise\n",
+        ),
+    ),
+    _mutant(
+        "drain-cuts",
+        "a stop ends running streams at once",
+        "lifecycle",
+        ("proxy/app.py", "        await self._until_idle(timeouts.drain_s)\n", ""),
+    ),
+    _mutant(
+        "error-reshaped",
+        "an engine's error body is replaced by one of ours",
+        "errors",
+        (
+            "proxy/relay.py",
+            "            if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:\n",
+            "            if False:\n",
+        ),
+    ),
+    _mutant(
+        "path-as-label",
+        "metrics are labelled by what the client wrote",
+        "metrics",
+        (
+            "proxy/door.py",
+            "        self._metrics.refused(error.code)\n",
+            "        self._metrics._refusals.labels(request.path).inc()\n",
+        ),
+    ),
+    _mutant(
+        "path-in-the-log",
+        "refused requests are logged with their path",
+        "logs",
+        (
+            "proxy/door.py",
+            '"status": error.status, "code": error.code}\n',
+            '"status": error.status, "code": error.code}\n        said["path"] = request.path_qs\n',
+        ),
+    ),
+)
