@@ -79,6 +79,13 @@ def test_the_engines_key_takes_the_clients_place() -> None:
     assert "client" not in str(got)
 
 
+@pytest.mark.parametrize("name", ["Api-Key", "X-Goog-Api-Key", "Cookie"])
+def test_whatever_else_holds_a_clients_key_does_not_cross_beside_the_engines(name: str) -> None:
+    assert named(sent([(name, "client")]), name.lower()) == ["client"]
+    assert named(sent([(name, "client")], api_key="engine-key"), name.lower()) == []
+    assert named(sent([(name, "client")], drop_client_key=True), name.lower()) == []
+
+
 def test_hops_become_one_line_with_our_peer_last() -> None:
     pairs = [("X-Forwarded-For", "1.1.1.1"), ("Via", "1.1 edge"), ("x-forwarded-for", " 2.2.2.2, 3.3.3.3 ")]
     assert named(sent(pairs), "x-forwarded-for") == ["1.1.1.1, 2.2.2.2, 3.3.3.3, 10.0.0.9"]

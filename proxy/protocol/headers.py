@@ -31,7 +31,8 @@ OWN_PREFIX = "x-crossover-"
 
 # Said anew for the upstream connection, or (HTTP2-Settings, Expect) only between the client and us.
 _REPLACED = frozenset({"host", "content-length", "expect", "http2-settings", "x-request-id", "x-forwarded-for"})
-_KEYS = frozenset({"authorization", "x-api-key"})
+# What clients of the several APIs put a key in; a cookie is one to whoever set it.
+_KEYS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 # A client may not use Connection to hide where a request came from, nor cut away what frames the body.
 _NOT_NAMEABLE = frozenset({"x-forwarded-for", "content-length", "host"})
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -52,8 +53,9 @@ def upstream_headers(
 ) -> list[tuple[str, str]]:
     """The request headers that an engine gets; Content-Length or its absence is left to the wire.
 
-    `api_key` takes the place of the client's key; without it the client's passes, unless `drop_client_key` (the
-    client's key was meant for the proxy). `peer` is the client's address, appended to X-Forwarded-For.
+    `api_key` takes the place of the client's key, cookies included; without it the client's passes, unless
+    `drop_client_key` (the client's key was meant for the proxy). `peer` is the client's address, appended to
+    X-Forwarded-For.
     """
     pairs = list(pairs)
     dropped = HOP_BY_HOP | _REPLACED | named_by_connection(pairs)
