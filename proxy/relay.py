@@ -120,7 +120,7 @@ class Trip:
         self._assignment: Assignment | None = None
         self._passage: Passage | None = None
         self._first: tuple[Assignment, Trouble] | None = None  # until its backend is judged
-        self._moved = False
+        self._first_failure: str | None = None
         self._kept: Kept | None = None
         self._judged = False
         self._unheard = False
@@ -171,6 +171,7 @@ class Trip:
             traits=self._traits,
             attempts=self._attempts,
             failure=self._failure,
+            first_failure=self._first_failure,
             duration_s=self._desk.clock() - self._arrived_s,
             queue_s=self._admitted_s - self._read_s,
             overhead_s=self._sent_s - self._admitted_s,
@@ -258,7 +259,7 @@ class Trip:
 
     def _other(self, trouble: Trouble) -> Assignment | None:
         """The other backend's place, where a second attempt is allowed and there is room."""
-        if self._moved or self._assignment is None:
+        if self._first_failure is not None or self._assignment is None:
             return None
         if not trouble.free and not self._desk.may_retry():
             return None
@@ -268,7 +269,7 @@ class Trip:
 
     async def _move(self, first: Assignment, trouble: Trouble, other: Assignment) -> None:
         """Give the first attempt up, its connection closed, before the second begins."""
-        self._moved, self._first = True, (first, trouble)
+        self._first_failure, self._first = trouble.error.code, (first, trouble)
         self._relay.suspicion = blame.begin(self._relay.suspicion)
         self._desk.settle(first, Outcome.FAILED_BEFORE_COMMIT, unheard=self._unheard)
         self._take(other)
