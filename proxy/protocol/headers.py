@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 Pairs = Iterable[tuple[str, str]]
+Keys = frozenset[tuple[str, str]]
 
 HOP_BY_HOP = frozenset(
     {
@@ -76,6 +77,11 @@ def downstream_headers(pairs: Pairs) -> list[tuple[str, str]]:
     pairs = list(pairs)
     dropped = HOP_BY_HOP | named_by_connection(pairs)
     return [pair for pair in pairs if pair[0].lower() not in dropped and _sendable(pair)]
+
+
+def keys(pairs: Pairs) -> Keys:
+    """What of the headers may tell an engine who asks, names in lower case."""
+    return frozenset((lower, value) for name, value in pairs if (lower := name.lower()) in _KEYS)
 
 
 def named_by_connection(pairs: Pairs) -> frozenset[str]:
