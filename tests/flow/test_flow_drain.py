@@ -10,49 +10,11 @@ import orjson
 import pytest
 import yaml
 from fakes.engine import Exchange, content
-from fakes.process import Process, launched, readiness, rest, staged
+from fakes.process import Process, launched, rest, staged
 from fakes.raw import chat, request
 from fakes.until import until, until_told
 
 # ---------------------------------------------------------------- stopping
-
-
-async def test_a_terminated_proxy_first_says_so_then_serves_on_then_refuses_and_finishes_what_runs(
-    tmp_path: Path,
-) -> None:
-    """Case H32: readiness, grace, refusal, idle connections, running and waiting requests, exit code."""
-    async with staged(tmp_path, limit=2, settle_s=1.0) as stage:
-        process = stage.process
-        kept, idle = await stage.client(), await stage.client()
-        await kept.send(request("/v1/models", method="GET"))
-        assert (await kept.answer()).header("connection") is None
-        running, waiting = await stage.streaming(4), await stage.waiting(3)
-
-        process.signal(signal.SIGTERM)
-        await until(lambda: process.logged("drain_began"))
-        said = await readiness(process)
-        assert (said.status, said.json) == (503, {"status": "not_ready", "reason": "settling"})
-        await kept.send(request("/v1/models", method="GET"))
-        said = await kept.answer()
-        assert (said.status, said.header("connection")) == (200, "close")
-        late = await stage.client()
-        await late.send(request(body=chat(stream=True)))
-
-        await stage.refuses()
-        assert await idle.rest() == b""
-        assert process.process.returncode is None
-
-        stage.gate.opened.set()
-        for client in running:
-            body, whole = await rest(client)
-            assert whole
-            assert body.endswith(b"data: [DONE]\n\n")
-        for client in (*waiting, late):
-            said = await client.answer()
-            assert (said.status, said.whole) == (200, True)
-        assert await process.ended(5) == 0
-        assert process.logged("stopped")[0]["in_flight"] == 0
-        assert not process.logged("task_failed")
 
 
 async def test_new_requests_are_served_while_the_proxy_settles(tmp_path: Path) -> None:
