@@ -21,7 +21,7 @@ from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import read_body
 from proxy.wire.downstream import kept_response
 from proxy.wire.kept import Kept
-from proxy.wire.pair import Pair
+from proxy.wire.pair import Line, Pair
 from proxy.wire.upstream import Call
 
 # These answer from memory; one that takes longer is a hung engine, and the other may do better.
@@ -31,16 +31,19 @@ ANSWER_WITHIN_S = 30.0
 ANSWER_MAX_BYTES = 128 * 1024 * 1024
 # The model list is kept to be answered when no engine lives; other answers are not.
 REMEMBERED = "/v1/models"
+# Answers that have neither a body nor its length.
+BODILESS = frozenset({204, 304})
 # SGLang lists its launch arguments there, keys included.
 ARGUMENT_LISTS = ("/server_info", "/get_server_info")
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a backend answered."""
+    """What a backend answered, and the keys that it was asked with."""
 
     answer: Kept
     role: Role
+    keys: headers.Keys
 
 
 class Informer:
@@ -61,7 +64,7 @@ class Informer:
         for role in self._order(request):
             backend = self._desk.backend(role)  # looked up anew: a reload may have come while the first was asked
             try:
-                told = _Told(await self._ask(request, backend, body, request_id), backend.role)
+                told = await self._ask(request, backend, body, request_id)
             except UpstreamError as error:
                 trouble = error
                 continue
@@ -70,10 +73,8 @@ class Informer:
                 self._remember(request, route, told)
                 return _respond(request, told, request_id)
             failed = failed or told
-        if route.template == REMEMBERED and self._models is not None:
-            response = _respond(request, self._models, request_id)
-            response.headers["x-crossover-cached"] = "1"
-            return response
+        if route.template == REMEMBERED and (remembered := self._recall(request, request_id)) is not None:
+            return remembered
         if failed is not None:
             return _respond(request, failed, request_id)
         raise trouble
@@ -81,8 +82,20 @@ class Informer:
     def _remember(self, request: web.BaseRequest, route: Route, told: _Told) -> None:
         """Keep a model list that any client can read, whatever codings it accepts."""
         coded = any(name.lower() == "content-encoding" for name, _ in told.answer.headers)
-        if route.template == REMEMBERED and told.answer.status == 200 and request.method == "GET" and not coded:
+        if route.template == REMEMBERED and told.answer.status == 200 and not coded:
             self._models = told
+
+    def _recall(self, request: web.BaseRequest, request_id: str) -> web.StreamResponse | None:
+        """The model list from memory, for whoever asks with the same keys: the engines that check them are gone."""
+        told = self._models
+        if told is None:
+            return None
+        with self._pair.line(self._desk.backend(told.role)) as line:
+            if headers.keys(_headers(request, line, request_id)) != told.keys:
+                return None
+        response = _respond(request, told, request_id)
+        response.headers["x-crossover-cached"] = "1"
+        return response
 
     def _order(self, request: web.BaseRequest) -> list[Role]:
         """Who is asked: the one the client names, else the baseline first; ones that look down last."""
@@ -90,19 +103,24 @@ class Informer:
         snapshot = self._desk.snapshot()
         return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
 
-    async def _ask(self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str) -> Kept:
-        line = self._pair.line(backend)
-        sent = headers.upstream_headers(
-            list(request.headers.items()),
-            host=line.host,
-            api_key=line.rules.api_key,
-            request_id=request_id,
-            peer=request.remote or "",
-        )
-        call = Call(request.method, request.raw_path, sent, body)
-        with line:
+    async def _ask(self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str) -> _Told:
+        # Engines know no HEAD, and answer it 405: they are asked the whole question, and the body stays here.
+        method = "GET" if request.method == "HEAD" else request.method
+        with self._pair.line(backend) as line:
+            sent = _headers(request, line, request_id)
+            call = Call(method, request.raw_path, sent, body)
             opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, first_byte_s=self.answer_within_s)
-            return await _whole(opened, self.answer_within_s)
+            return _Told(await _whole(opened, self.answer_within_s), backend.role, headers.keys(sent))
+
+
+def _headers(request: web.BaseRequest, line: Line, request_id: str) -> list[tuple[str, str]]:
+    return headers.upstream_headers(
+        list(request.headers.items()),
+        host=line.host,
+        api_key=line.rules.api_key,
+        request_id=request_id,
+        peer=request.remote or "",
+    )
 
 
 def _guard(route: Route, answer: Kept) -> None:
@@ -129,4 +147,7 @@ async def _whole(opened: Opened, within_s: float) -> Kept:
 
 def _respond(request: web.BaseRequest, told: _Told, request_id: str) -> web.StreamResponse:
     stamps = [("x-request-id", request_id), ("x-crossover-backend", told.role.value)]
-    return kept_response(told.answer, stamps, bodiless=request.method == "HEAD")
+    response = kept_response(told.answer, stamps, bodiless=request.method == "HEAD")
+    if response.status not in BODILESS:
+        response.headers["Content-Length"] = str(len(told.answer.body))
+    return response

@@ -243,6 +243,7 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
         "status": facts.status,
         "outcome": facts.outcome.value,
         "failure": facts.failure,
+        "first_failure": facts.first_failure,
         "weight": facts.traits.weight,
         "stream": facts.traits.stream,
         "body_bytes": facts.traits.prompt_bytes,

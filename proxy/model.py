@@ -230,7 +230,8 @@ class RequestFacts:
 
     `route` is the route template of the allow-list, never the path the client sent. `ttft_s` is request head read to
     first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself added before
-    the request was on its way upstream, queueing excluded.
+    the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended the request,
+    `first_failure` of the one for which it moved to the other backend.
     """
 
     request_id: str
@@ -242,6 +243,7 @@ class RequestFacts:
     traits: Traits
     attempts: int = 1
     failure: str | None = None
+    first_failure: str | None = None
     duration_s: float = 0.0
     queue_s: float = 0.0
     overhead_s: float = 0.0

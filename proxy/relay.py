@@ -105,7 +105,7 @@ class Trip:
         self._assignment: Assignment | None = None
         self._passage: Passage | None = None
         self._hearing = Hearing(relay.desk, relay.record)
-        self._moved = False
+        self._first_failure: str | None = None  # of an attempt that was moved to the other backend
         self._kept: Kept | None = None
         self._unheard = False
         self._attempts = 0
@@ -156,6 +156,7 @@ class Trip:
             traits=self._traits,
             attempts=self._attempts,
             failure=self._failure,
+            first_failure=self._first_failure,
             duration_s=self._desk.clock() - self._arrived_s,
             queue_s=self._admitted_s - self._read_s + self._waited_s,
             overhead_s=self._sent_s - self._admitted_s,
@@ -237,20 +238,20 @@ class Trip:
             request_id=self._id,
             peer=request.remote or "",
         )
-        sent.append(("X-Crossover-Attempt", "2" if self._moved else "1"))
+        sent.append(("X-Crossover-Attempt", "1" if self._first_failure is None else "2"))
         return Call(request.method, request.raw_path, sent, self._body)
 
     # ------------------------------------------------------------ failover
 
     def _may_move(self, trouble: Trouble, failed: Role) -> bool:
         """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
-        if self._moved or not self._desk.serves(failed.other):
+        if self._first_failure is not None or not self._desk.serves(failed.other):
             return False
         return trouble.free or self._desk.may_retry()
 
     async def _move(self, first: Assignment, trouble: Trouble) -> None:
         """Give the first attempt up, its connection closed, before the second begins."""
-        self._moved, self._assignment = True, None
+        self._first_failure, self._assignment = trouble.error.code, None
         self._hearing.moved(trouble)
         self._desk.settle(first, Outcome.FAILED_BEFORE_COMMIT, unheard=self._unheard)
         if trouble.answer is not None:

@@ -79,7 +79,7 @@ MUTANTS = (
         (
             "proxy/relay.py",
             "        response = await passage.run(self._request, self._stamps())\n",
-            "        response = await passage.run(self._request, self._stamps())\n        if passage.error is not None and not self._moved:\n            self._moved = True\n            again = await self._attempt(self._relay.pair.line(self._desk.backends[1]))\n            while isinstance(again, Opened) and (data := await again.answer.read()):\n                await response.write(data)\n",
+            "        response = await passage.run(self._request, self._stamps())\n        if passage.error is not None:\n            again = await self._attempt(self._relay.pair.line(self._desk.backends[1]))\n            while isinstance(again, Opened) and (data := await again.answer.read()):\n                await response.write(data)\n",
         ),
     ),
     _mutant(

@@ -97,7 +97,10 @@ def test_a_request_is_one_line_of_json_with_the_numbers_of_its_decision(capfdbin
 
 def test_fields_that_say_nothing_are_left_out() -> None:
     fields = logs.request_fields(replace(FACTS, decision=None, ttft_s=None, usage=Usage(), client=None))
-    assert not {"role", "reason", "ttft_s", "tpot_s", "prompt_tokens", "client", "failure"} & fields.keys()
+    assert (
+        not {"role", "reason", "ttft_s", "tpot_s", "prompt_tokens", "client", "failure", "first_failure"}
+        & fields.keys()
+    )
 
 
 @given(st.text())
@@ -461,6 +464,30 @@ async def test_a_question_and_a_refusal_are_a_line_each(capfdbinary: Any) -> Non
     ]
     assert told[0]["route"] == "/v1/models"
     assert told[1]["code"] == "unknown_route"
+
+
+async def test_a_request_that_moved_tells_why_it_left_its_first_backend(capfdbinary: Any) -> None:
+    async def reset(exchange: Exchange) -> None:
+        exchange.reset()
+
+    async with (
+        FakeEngine(script=reset) as a,
+        FakeEngine(role="baseline") as b,
+        running(settings(a.url, b.url, log={"level": "info"})) as app,
+    ):
+        for _ in range(2):
+            assert (await ask(app.port, request(body=chat()))).status == 200
+        await b.close()
+        b.script = reset
+        await b.listen()
+        assert (await ask(app.port, request(body=chat()))).status == 502
+    lines = [orjson.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    told = [line for line in lines if line["event"] == "request_settled"]
+    assert [(line.get("first_failure"), line.get("failure"), line["reason"]) for line in told] == [
+        ("backend_broken", None, "failover"),
+        ("backend_broken", None, "failover"),
+        ("backend_broken", "backend_broken", "failover"),
+    ]
 
 
 async def _models(exchange: Exchange) -> None:

@@ -1,7 +1,6 @@
 """What Prometheus is told: right numbers, closed labels, every family documented."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.app import App
 from proxy.metrics import NO_ROLE, OTHER, BackendReading, Metrics, Reading
 from proxy.model import (
     Because,
@@ -289,62 +287,6 @@ def test_no_fact_of_a_request_makes_a_label_value_of_its_own(facts: RequestFacts
 def test_a_code_that_nobody_declared_counts_as_other(metrics: Metrics) -> None:
     metrics.refused("words of a client")
     assert value(metrics, "refusals_total", code=OTHER) == 1
-
-
-def odd_requests(count: int) -> Iterator[bytes]:
-    """Scanners: no two of these have the same path, method, model or user."""
-    for number in range(count):
-        match number % 8:
-            case 0 | 1 | 2:
-                yield request(f"/wp-{number}/admin.php?x={number}", method="GET")
-            case 3:
-                yield request(f"/v1/models/model-{number}", method="DELETE")
-            case 4:
-                yield request(f"/v1/files-{number}", b"{}")
-            case 5:
-                yield request(f"/v1/%2e%2e/{number}", method="GET")
-            case 6:
-                yield request("/flush_cache", b"", f"user-agent: scanner-{number}")
-            case _:
-                body = chat(user=f"user-{number}", model=f"model-{number}" + "x" * (number % 64))
-                yield request("/v1/chat/completions", body, f"authorization: Bearer {number}")
-
-
-async def sent_down_one_connection(app: App, requests: list[bytes]) -> None:
-    """All requests, some at a time, over one connection."""
-    async with RawClient(app.port) as client:
-        for start in range(0, len(requests), 20):
-            batch = requests[start : start + 20]
-            await client.send(b"".join(batch))
-            for _ in batch:
-                await client.answer()
-
-
-async def malformed(app: App, number: int) -> None:
-    async with RawClient(app.port) as client:
-        await client.send(b"M%dTHOD / HTTP/1.1\r\nhost: x\r\n\r\n" % number)
-        assert (await client.answer()).status == 400
-
-
-async def test_the_number_of_series_does_not_change_under_ten_thousand_odd_requests() -> None:
-    async with FakeEngine() as a, FakeEngine(role="baseline") as b, running(settings(a.url, b.url)) as app:
-        requests = list(odd_requests(10_000))
-        await sent_down_one_connection(app, requests[:16])
-        await malformed(app, 0)
-        before = series(app.metrics).keys()
-        await sent_down_one_connection(app, requests[16:])
-        for number in range(16):
-            await malformed(app, number)
-        await until(lambda: not app.relay.trips)
-        after = series(app.metrics)
-        require_closed(app.metrics)
-    assert set(after) == set(before)
-    assert after["crossover_requests_total", _finished("speculative")] == 1250
-    assert sum(count for (name, _), count in after.items() if name == "crossover_refusals_total") == 8767
-
-
-def _finished(role: str) -> frozenset[tuple[str, str]]:
-    return frozenset({("role", role), ("outcome", "finished"), ("status_class", "2xx")})
 
 
 # ---------------------------------------------------------------- documented

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.headers import HOP_BY_HOP, downstream_headers, request_id, upstream_headers
+from proxy.protocol.headers import HOP_BY_HOP, downstream_headers, keys, request_id, upstream_headers
 
 Pairs = list[tuple[str, str]]
 
@@ -77,6 +77,19 @@ def test_the_engines_key_takes_the_clients_place() -> None:
     got = sent(pairs, api_key="engine-key")
     assert named(got, "authorization") == ["Bearer engine-key"]
     assert "client" not in str(got)
+
+
+@pytest.mark.parametrize("name", ["Api-Key", "X-Goog-Api-Key", "Cookie"])
+def test_whatever_else_holds_a_clients_key_does_not_cross_beside_the_engines(name: str) -> None:
+    assert named(sent([(name, "client")]), name.lower()) == ["client"]
+    assert named(sent([(name, "client")], api_key="engine-key"), name.lower()) == []
+    assert named(sent([(name, "client")], drop_client_key=True), name.lower()) == []
+
+
+def test_keys_are_what_tells_who_asks() -> None:
+    pairs = [("Authorization", "Bearer a"), ("Accept", "*/*"), ("COOKIE", "b=c"), ("x-api-key", "d")]
+    assert keys(pairs) == {("authorization", "Bearer a"), ("cookie", "b=c"), ("x-api-key", "d")}
+    assert keys(pairs) == keys(reversed(pairs)) != keys(pairs[1:])
 
 
 def test_hops_become_one_line_with_our_peer_last() -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 Pairs = Iterable[tuple[str, str]]
+Keys = frozenset[tuple[str, str]]
 
 HOP_BY_HOP = frozenset(
     {
@@ -31,7 +32,8 @@ OWN_PREFIX = "x-crossover-"
 
 # Said anew for the upstream connection, or (HTTP2-Settings, Expect) only between the client and us.
 _REPLACED = frozenset({"host", "content-length", "expect", "http2-settings", "x-request-id", "x-forwarded-for"})
-_KEYS = frozenset({"authorization", "x-api-key"})
+# What clients of the several APIs put a key in; a cookie is one to whoever set it.
+_KEYS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 # A client may not use Connection to hide where a request came from, nor cut away what frames the body.
 _NOT_NAMEABLE = frozenset({"x-forwarded-for", "content-length", "host"})
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -52,8 +54,9 @@ def upstream_headers(
 ) -> list[tuple[str, str]]:
     """The request headers that an engine gets; Content-Length or its absence is left to the wire.
 
-    `api_key` takes the place of the client's key; without it the client's passes, unless `drop_client_key` (the
-    client's key was meant for the proxy). `peer` is the client's address, appended to X-Forwarded-For.
+    `api_key` takes the place of the client's key, cookies included; without it the client's passes, unless
+    `drop_client_key` (the client's key was meant for the proxy). `peer` is the client's address, appended to
+    X-Forwarded-For.
     """
     pairs = list(pairs)
     dropped = HOP_BY_HOP | _REPLACED | named_by_connection(pairs)
@@ -74,6 +77,11 @@ def downstream_headers(pairs: Pairs) -> list[tuple[str, str]]:
     pairs = list(pairs)
     dropped = HOP_BY_HOP | named_by_connection(pairs)
     return [pair for pair in pairs if pair[0].lower() not in dropped and _sendable(pair)]
+
+
+def keys(pairs: Pairs) -> Keys:
+    """What of the headers may tell an engine who asks, names in lower case."""
+    return frozenset((lower, value) for name, value in pairs if (lower := name.lower()) in _KEYS)
 
 
 def named_by_connection(pairs: Pairs) -> frozenset[str]:

@@ -25,7 +25,11 @@ __all__ = ["LIVENESS_PATHS", "READINESS_PATHS", "EngineKind", "Route", "RouteCla
 
 _UNCLEAN_QUERY = re.compile(r"[\x00-\x20\x7f#]")
 _UNCLEAN_PATH = re.compile(r"[^\x21-\x7e]|[\\#]|%(?![0-9A-Fa-f]{2})")
-_UNCLEAN_DECODED = re.compile(rb"[\x00-\x1f\x7f\\]")
+# C0 and C1 begin no character in UTF-8: who decodes them all the same reads ASCII, a dot or a slash perhaps.
+_UNCLEAN_DECODED = re.compile(rb"[\x00-\x1f\x7f\\\xc0\xc1]")
+
+# Whoever is behind an engine's port decodes once, some gateways twice; each further round costs time for nobody's good.
+MAX_ENCODINGS = 4
 
 _EXACT = {engine: {row.template: row for row in rows if "{" not in row.template} for engine, rows in ROUTES.items()}
 _UNDER = {
@@ -63,16 +67,29 @@ def _find_under(engine: EngineKind, path: str) -> Route:
 
 
 def _require_clean(path: str) -> None:
-    """Refuses a path that engine and proxy might read differently; percent-encoding is looked through once."""
+    """Refuses a path that engine and proxy might read differently, however often it is percent-encoded."""
     if not path.startswith("/"):
         raise InvalidRequest("the request target must be a path that begins with '/'; send no scheme or host in it")
     if _UNCLEAN_PATH.search(path):
         raise InvalidRequest("the path holds a character that must be percent-encoded, or a broken percent-encoding")
-    decoded = unquote_to_bytes(path)
-    if _UNCLEAN_DECODED.search(decoded):
-        raise InvalidRequest("the path holds a control character or a backslash, plain or percent-encoded; remove it")
-    if b"//" in decoded or any(segment in {b".", b".."} for segment in decoded.split(b"/")):
-        raise UnknownRoute("the path holds an empty or a dot segment; send the plain path")
+    decoded = path.encode()
+    for _ in range(MAX_ENCODINGS):
+        before, decoded = decoded, unquote_to_bytes(decoded)
+        if _UNCLEAN_DECODED.search(decoded):
+            raise InvalidRequest(
+                "the path holds a control character, a backslash or broken UTF-8, plain or percent-encoded; remove it"
+            )
+        if _climbs(decoded):
+            raise UnknownRoute("the path holds an empty or a dot segment; send the plain path")
+        if decoded == before:
+            return
+    raise InvalidRequest("the path is percent-encoded several times over; encode it once")
+
+
+def _climbs(path: bytes) -> bool:
+    """Whether a segment is empty or made of dots, its parameters (`..;x`) aside; a slash may stand at the end."""
+    names = [segment.partition(b";")[0] for segment in path.removesuffix(b"/").split(b"/")[1:]]
+    return any(name in {b"", b".", b".."} for name in names)
 
 
 def _refuse_known(engine: EngineKind, path: str) -> None:
@@ -81,7 +98,7 @@ def _refuse_known(engine: EngineKind, path: str) -> None:
         raise RouteRefused("this route controls the engine for everybody; call the engine itself, not the proxy")
     if path in UPGRADE_PATHS:
         raise UpgradeRefused("WebSocket routes are not tunnelled; connect to the engine itself")
-    if path.startswith(STATEFUL_PREFIX):
+    if path.startswith(STATEFUL_PREFIX) and path != STATEFUL_PREFIX:
         raise RouteRefused(
             "stored responses live in the memory of the one engine that made them, and sticky routing is not available"
             " yet; keep the conversation on the client and send it whole"
