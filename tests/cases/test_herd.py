@@ -350,3 +350,17 @@ async def test_h21_a_request_runs_for_as_long_as_it_likes_after_its_wait() -> No
     assert rig.in_flight() == 2
     rig.finish(place)
     rig.finish(held[1])
+
+
+@leaping
+async def test_h21_a_waiter_that_leaves_in_the_step_in_which_its_place_comes_is_not_started() -> None:
+    rig = Rig(limits=(1, 1), max_waiting=QUEUE, max_wait_s=WAIT_S)
+    held = [await rig.admit("a"), await rig.admit("b")]
+    waiter = await rig.queue("c")
+    rig.finish(held[0])
+    await turns(1)
+    assert rig.in_flight() == 2  # its place is given, and it has not heard of it
+    waiter.cancel()
+    await asyncio.wait([waiter])
+    assert (rig.started, rig.in_flight()) == (["a", "b"], 1)
+    rig.finish(held[1])

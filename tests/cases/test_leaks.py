@@ -101,6 +101,7 @@ def check_books(storm: Storm) -> None:
         assert (counts.in_flight, counts.lingering, counts.requests) == (0, 0, 0)
         assert backend.book.opened == backend.book.settled > SMALL
     assert not storm.running
+    assert not storm.ended_twice
     outcomes: Counter[str] = Counter()
     for tally in storm.tallies.values():
         outcomes.update({outcome.value: count for outcome, count in tally.outcomes.items()})

@@ -225,6 +225,7 @@ class Storm:
     host: str = "127.0.0.1"
     begun: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
+    ended_twice: list[str] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=lambda: {kind: Tally() for kind in KINDS})
 
     def __post_init__(self) -> None:
@@ -237,7 +238,9 @@ class Storm:
             return await carry(incoming, route, request_id)
 
         def end(facts: RequestFacts) -> None:
-            self.running.remove(facts.request_id)  # KeyError: it has ended twice
+            if facts.request_id not in self.running:
+                self.ended_twice.append(facts.request_id)
+            self.running.discard(facts.request_id)
             self.note(facts)
             on_end(facts)
 
