@@ -225,6 +225,7 @@ class Storm:
     host: str = "127.0.0.1"
     begun: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
+    turned_away: set[str] = field(default_factory=set)
     ended_twice: list[str] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=lambda: {kind: Tally() for kind in KINDS})
 
@@ -247,7 +248,9 @@ class Storm:
         def chosen(traits: Any, request_id: str, *rest: Any, **how: Any) -> Any:
             place = assign(traits, request_id, *rest, **how)
             self.open_port_for(request_id)
-            if request_id.startswith("refuse.") and isinstance(place, Assignment) and how.get("excluded") is None:
+            first = request_id.startswith("refuse.") and request_id not in self.turned_away
+            if first and isinstance(place, Assignment):
+                self.turned_away.add(request_id)
                 self.engine(place.backend.role).refuse(request_id)
             return place
 
@@ -257,6 +260,7 @@ class Storm:
 
     def note(self, facts: RequestFacts) -> None:
         self.open_port_for(facts.request_id)
+        self.turned_away.discard(facts.request_id)
         tally = self.tallies[facts.request_id.partition(".")[0]]
         tally.outcomes[facts.outcome] += 1
         tally.queued += not facts.attempts and facts.queue_s > 0
