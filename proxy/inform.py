@@ -53,15 +53,19 @@ class Informer:
         self._pair = pair
         self._models: _Told | None = None
 
-    async def answer(self, request: web.BaseRequest, route: Route, request_id: str) -> web.StreamResponse:
-        """Ask one backend, then the other. Raises UpstreamError when neither answers."""
+    async def answer(
+        self, request: web.BaseRequest, route: Route, request_id: str, client_name: str | None = None
+    ) -> web.StreamResponse:
+        """Ask one backend, then the other. The key of a client with a name was for the proxy and goes to neither.
+        Raises UpstreamError when neither answers."""
         body = await read_body(request, max_bytes=self.rules.max_body_bytes, pause_s=self.rules.body_timeout_s)
+        named = client_name is not None
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
         for role in self._order(request):
             backend = self._desk.backend(role)  # looked up anew: a reload may have come while the first was asked
             try:
-                told = _Told(await self._ask(request, backend, body, request_id), backend.role)
+                told = _Told(await self._ask(request, backend, body, request_id, named=named), backend.role)
             except UpstreamError as error:
                 trouble = error
                 continue
@@ -90,7 +94,9 @@ class Informer:
         snapshot = self._desk.snapshot()
         return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
 
-    async def _ask(self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str) -> Kept:
+    async def _ask(
+        self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str, *, named: bool
+    ) -> Kept:
         line = self._pair.line(backend)
         sent = headers.upstream_headers(
             list(request.headers.items()),
@@ -98,6 +104,7 @@ class Informer:
             api_key=line.rules.api_key,
             request_id=request_id,
             peer=request.remote or "",
+            drop_client_key=named,
         )
         call = Call(request.method, request.raw_path, sent, body)
         with line:

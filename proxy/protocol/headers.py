@@ -32,6 +32,8 @@ OWN_PREFIX = "x-crossover-"
 # Said anew for the upstream connection, or (HTTP2-Settings, Expect) only between the client and us.
 _REPLACED = frozenset({"host", "content-length", "expect", "http2-settings", "x-request-id", "x-forwarded-for"})
 _KEYS = frozenset({"authorization", "x-api-key"})
+# Where a client's key may be that is for the proxy alone. A cookie was set by the proxy's origin, for nobody behind it.
+_PROXY_KEYS = _KEYS | {"api-key", "cookie"}
 # A client may not use Connection to hide where a request came from, nor cut away what frames the body.
 _NOT_NAMEABLE = frozenset({"x-forwarded-for", "content-length", "host"})
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -53,11 +55,14 @@ def upstream_headers(
     """The request headers that an engine gets; Content-Length or its absence is left to the wire.
 
     `api_key` takes the place of the client's key; without it the client's passes, unless `drop_client_key` (the
-    client's key was meant for the proxy). `peer` is the client's address, appended to X-Forwarded-For.
+    client's key was meant for the proxy; its cookies go too). `peer` is the client's address, appended to
+    X-Forwarded-For.
     """
     pairs = list(pairs)
     dropped = HOP_BY_HOP | _REPLACED | named_by_connection(pairs)
-    if api_key or drop_client_key:
+    if drop_client_key:
+        dropped |= _PROXY_KEYS
+    elif api_key:
         dropped |= _KEYS
     kept = [pair for pair in pairs if (name := pair[0].lower()) not in dropped and not name.startswith(OWN_PREFIX)]
     sent = [("Host", host), *kept]
