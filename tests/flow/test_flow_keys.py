@@ -16,7 +16,7 @@ from fakes.engine import Exchange, FakeEngine, stream
 from fakes.keys import MARK, bearer, key_of, write_keys
 from fakes.proxy import url
 from fakes.raw import RawClient, Said, ask, chat, request
-from fakes.reloading import BASELINE, Crowd, Engine
+from fakes.reloading import BASELINE, SPECULATIVE, Crowd, Engine
 from fakes.reloading import staged as reloading
 from fakes.stage import Stage, staged
 from fakes.until import until, until_told
@@ -392,6 +392,32 @@ async def test_a_keys_file_that_comes_after_the_configuration_that_names_it_is_n
             write_keys(tmp_path / "late", NAMES)
             await until_told(lambda: _status_is(stage.app, 401))
         assert (await stage.ask(bearer("alpha"))).status == 200
+
+
+async def test_every_file_that_a_reload_names_is_watched_from_then_on(keys: Path, tmp_path: Path) -> None:
+    """The clients' keys, the operators' token and an engine's key, each changed alone."""
+    for name in ("token", "engine"):
+        put(tmp_path / name, "first")
+    async with Engine() as a, Engine(BASELINE) as b, reloading(tmp_path / "crossover.yaml", a, b) as stage:
+        backends = {SPECULATIVE: {"url": a.url, "api_key_file": "engine"}}
+        stage.change(listen={"api_keys_file": "keys"}, admin={"token_file": "token"}, backends=backends)
+        assert (await stage.reload())[0] == 200
+        async with watched(stage.app):
+            write_keys(keys, ("delta",))
+            await until_told(lambda: _status_is(stage.app, 200, bearer("delta")))
+            put(tmp_path / "token", "second")
+            await until(lambda: stage.app.token() == "second")
+            put(tmp_path / "engine", "second")
+            await until_told(lambda: _engine_gets(stage.app, a, "Bearer second"))
+
+
+def put(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+async def _engine_gets(app: App, engine: FakeEngine, key: str) -> bool:
+    await _status_is(app, 200, bearer("delta"))
+    return engine.requests[-1].header("authorization") == key
 
 
 async def _status_is(app: App, status: int, *lines: str) -> bool:
