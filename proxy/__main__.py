@@ -27,6 +27,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     _add_check(commands)
     _add_lab(commands, first)
     _add_status(commands)
+    _add_key(commands)
     return parser
 
 
@@ -69,7 +70,16 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
 def _add_status(commands: Any) -> None:
     status = commands.add_parser("status", help="what a running proxy is doing")
     status.add_argument("url", nargs="?", default="http://127.0.0.1:29000", metavar="URL", help="its admin port")
+    status.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="holds admin.token; default: CROSSOVER_ADMIN_TOKEN"
+    )
     status.set_defaults(run=_status)
+
+
+def _add_key(commands: Any) -> None:
+    key = commands.add_parser("key", help="make a client's key and its line for listen.api_keys_file")
+    key.add_argument("name", metavar="NAME", help="what logs and metrics call the client")
+    key.set_defaults(run=_key)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -107,7 +117,13 @@ def _engine(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from proxy import check  # noqa: PLC0415
 
-    return check.status(options.url)
+    return check.status(options.url, options.token_file)
+
+
+def _key(options: argparse.Namespace) -> int:
+    from proxy import issue  # noqa: PLC0415
+
+    return issue.run(options.name)
 
 
 if __name__ == "__main__":

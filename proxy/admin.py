@@ -1,6 +1,7 @@
 """The operators' port: metrics, status, decisions, configuration, and the few things an operator may do.
 
-It listens on loopback by default and asks for no key: whoever reaches it may pin, drain and reload.
+It listens on loopback by default. Where a token is set, every path but /health asks for it; else whoever reaches the
+port may pin, drain and reload.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,8 +16,11 @@ from structlog.typing import FilteringBoundLogger
 from proxy import __version__
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
 from proxy.model import DecisionRecord, Role
+from proxy.protocol.credentials import carries_token
 
+HEALTH = "/health"
 MAX_DECISIONS = 1000
+TOKEN_FORM = "send the token of admin.token as `Authorization: Bearer TOKEN`, or as the password of any user"
 PIN_FORM = 'send {"role": "speculative"} or {"role": "baseline"} to pin, {"role": null} to unpin'
 DRAIN_FORM = 'send {"role": "baseline"} or {"role": "speculative"}; add "draining": false to take it back into service'
 
@@ -37,6 +41,10 @@ class Operable(Protocol):
 
     def decisions(self) -> list[tuple[float, DecisionRecord]]:
         """Recent decisions with their unix seconds, oldest first."""
+        ...
+
+    def token(self) -> str | None:
+        """What operators have to send; None where nothing is asked for."""
         ...
 
     def effective(self) -> str:
@@ -64,18 +72,31 @@ class Admin:
 
     def application(self) -> web.Application:
         """The aiohttp application to serve."""
-        application = web.Application(middlewares=[_refuse_other_sites, self._tell_failures])
+        application = web.Application(middlewares=[_refuse_other_sites, self._ask_token, self._tell_failures])
         get, post = application.router.add_get, application.router.add_post
         get("/", self._index)
         get("/metrics", self._metrics)
         get("/status", self._status)
         get("/decisions", self._decisions)
         get("/config", self._config)
-        get("/health", self._health)
+        get(HEALTH, self._health)
         post("/reload", self._reload)
         post("/pin", _asking(self._pin, PIN_FORM))
         post("/drain", _asking(self._drain, DRAIN_FORM))
         return application
+
+    @web.middleware
+    async def _ask_token(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        token = self._app.token()
+        said = request.headers.get("Authorization", "")
+        if token is None or request.path == HEALTH or carries_token(said, token):
+            return await handler(request)
+        self._app.logger.warning("admin_refused", client=request.remote)
+        response = _json({"error": TOKEN_FORM}, status=401)
+        # Browsers know Basic, and ask for a user and a password.
+        for scheme in ('Basic realm="crossover"', "Bearer"):
+            response.headers.add("WWW-Authenticate", scheme)
+        return response
 
     @web.middleware
     async def _tell_failures(self, request: web.Request, handler: Handler) -> web.StreamResponse:

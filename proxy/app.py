@@ -19,6 +19,7 @@ from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, FrontServer, Readiness
 from proxy.errors import ConfigError
+from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
@@ -58,6 +59,7 @@ class App:
         self.logger = logger
         self.phase = Phase.STARTING
         self.reload_failed = False
+        self.files = settings.sources.marks  # whose change asks for a reload
         self.warnings: list[Disagreement] = []
         self._source = source
         self.desk = Desk(plan(settings), time.monotonic)
@@ -76,6 +78,7 @@ class App:
             engines=_engines(settings),
             readiness=self.readiness,
         )
+        self._set_gate(settings)
         self._front = FrontServer(self.door, self.metrics, logger, keepalive_s=settings.listen.keepalive_s)
         self._runners: list[web.BaseRunner] = []
         self._site: web.TCPSite | None = None
@@ -105,6 +108,7 @@ class App:
         front_runner = web.ServerRunner(self._front, shutdown_timeout=END_WITHIN_S)
         self.port, self._site = await self._listen(front_runner, "listen", listen.host, listen.port)
         self.phase = Phase.SERVING
+        self._caution()
         self.logger.info(
             "started", version=__version__, host=listen.host, port=self.port, admin=f"{admin.host}:{self.admin_port}"
         )
@@ -162,6 +166,7 @@ class App:
         try:
             settings = await asyncio.to_thread(self._source)
         except InvalidConfig as error:
+            self.files = {**self.settings.sources.marks, **error.marks}
             return self._reject([str(problem) for problem in error.problems])
         if self.phase is Phase.STOPPED:
             return self._reject(["the proxy has stopped; start it again"])
@@ -173,6 +178,7 @@ class App:
         self.reload_failed = False
         self.metrics.reloaded(accepted=True)
         self.logger.info("config_reloaded", changes=changes)
+        self._caution()
         return True, changes
 
     def pin(self, role: Role | None) -> None:
@@ -213,6 +219,11 @@ class App:
         offset_s = time.time() - self.desk.clock()  # noqa: TID251 - people want to know when, not how long ago
         return [(record.at_s + offset_s, record) for record in self.desk.ring]
 
+    def token(self) -> str | None:
+        """What operators have to send; None where nothing is asked for."""
+        token = self.settings.admin.token
+        return None if token is None else token.get_secret_value()
+
     def effective(self) -> str:
         """The configuration in force."""
         return config.effective(self.settings)
@@ -222,13 +233,23 @@ class App:
     def _adopt(self, settings: Settings) -> None:
         if settings.log != self.settings.log:
             logs.configure(settings.log.format, settings.log.level)
-        self.settings = settings
+        self.settings, self.files = settings, settings.sources.marks
+        self._set_gate(settings)
         self.desk.reload(plan(settings))
         self.admission.rules = queue_rules(settings)
         self.relay.rules = self.informer.rules = relay_rules(settings)
         self.door.engines = _engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
+
+    def _set_gate(self, settings: Settings) -> None:
+        clients = settings.sources.clients
+        self.door.gate = Gate(clients, settings.listen.cors_origins)
+        self.metrics.know_clients(client.name for client in clients or ())
+
+    def _caution(self) -> None:
+        for message in config.cautions(self.settings):
+            self.logger.warning("config_caution", message=message)
 
     def _dropped(self) -> dict[str, int]:
         """What still runs on backends that a reload has dropped, by url: such an engine is not to be stopped yet."""

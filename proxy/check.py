@@ -8,10 +8,12 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 from proxy import config
 from proxy.config import InvalidConfig, Settings
+from proxy.config.key_files import read_key
 from proxy.dispatch import Desk
 from proxy.model import ROLES
 from proxy.plan import line_rules, plan
@@ -21,6 +23,9 @@ from proxy.wire.pair import Pair
 
 OK, FAILED = 0, 1
 ASK_WITHIN_S = 10.0
+TOKEN_VARIABLE = "CROSSOVER_ADMIN_TOKEN"
+TOKEN_MEND = f"it asks for its admin.token; mend: give --token-file, or set {TOKEN_VARIABLE}"
+ADMIN_MEND = "is the proxy running, and is this its admin port?"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         _say(error.message, sys.stderr)
         return FAILED
     _say(config.effective(settings).rstrip())
+    for caution in config.cautions(settings):
+        _say(f"# warning: {caution}")
     if not options.offline:
         for line in asyncio.run(_look(settings)):
             _say(f"# {line}")
@@ -78,17 +85,33 @@ def _state(backend: Backend) -> str:
     return ", ".join(said)
 
 
-def status(url: str) -> int:
-    """Print the status JSON of a running proxy."""
+def status(url: str, token_file: Path | None = None) -> int:
+    """Print the status JSON of a running proxy, whose token is in a file or in the environment where it has one."""
+    try:
+        token = os.environ.get(TOKEN_VARIABLE) if token_file is None else read_key(token_file)
+    except ValueError as error:
+        _say(f"--token-file {error}", sys.stderr)
+        return FAILED
     try:
         # No proxies from the environment: the admin port is on this machine or one the operator named.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{url.rstrip('/')}/status", timeout=ASK_WITHIN_S) as answer:
+        asked = urllib.request.Request(f"{url.rstrip('/')}/status")
+        if token:
+            asked.add_unredirected_header(
+                "Authorization", f"Bearer {token}"
+            )  # whoever we are sent on to is not to have it
+        with opener.open(asked, timeout=ASK_WITHIN_S) as answer:
             _say(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return _no_status(url, error, TOKEN_MEND if error.code == 401 else ADMIN_MEND)
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        _say(f"no status from {url} ({error}); is the proxy running, and is this its admin port?", sys.stderr)
-        return FAILED
+        return _no_status(url, error, ADMIN_MEND)
     return OK
+
+
+def _no_status(url: str, error: Exception, mend: str) -> int:
+    _say(f"no status from {url} ({error}); {mend}", sys.stderr)
+    return FAILED
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:

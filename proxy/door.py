@@ -12,7 +12,8 @@ from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from structlog.typing import FilteringBoundLogger
 
-from proxy.errors import CrossoverError, InvalidRequest, ShuttingDown, Side, UpgradeRefused
+from proxy.errors import CrossoverError, InvalidRequest, KeyRefused, ShuttingDown, Side, UpgradeRefused
+from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics
 from proxy.model import Dialect
@@ -48,6 +49,7 @@ class Door:
         readiness: Callable[[], Readiness],
     ) -> None:
         self.engines = engines
+        self.gate = Gate()
         self.closed = False
         self._relay = relay
         self._informer = informer
@@ -62,8 +64,11 @@ class Door:
         dialect = Dialect.PLAIN
         try:
             own = self._own(request)
+            if own is None:
+                own = self.gate.preflight(request, self.engines)
             if own is not None:
                 return own
+            client_name = self.gate.admit(request)
             if self.closed:
                 raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
             if _upgrades(request):
@@ -71,8 +76,10 @@ class Door:
             route = self._find(request)
             dialect = route.dialect
             if route.counts:
-                return await self._relay.carry(request, route, request_id)
-            return await self._answer(request, route, request_id)
+                return await self._relay.carry(request, route, request_id, client_name)
+            return await self._answer(request, route, request_id, client_name)
+        except KeyRefused as error:
+            return self._refuse(error, self._dialect(request), request_id, request)
         except CrossoverError as error:
             return self._refuse(error, dialect, request_id, request)
 
@@ -95,8 +102,18 @@ class Door:
         found = [routes.find(engine, request.method, request.raw_path) for engine in sorted(self.engines)]
         return found[0]
 
-    async def _answer(self, request: web.BaseRequest, route: Route, request_id: str) -> web.StreamResponse:
-        response = await self._informer.answer(request, route, request_id)
+    def _dialect(self, request: web.BaseRequest) -> Dialect:
+        """Of one that is not let in, which is told so even where its path is not served."""
+        try:
+            return self._find(request).dialect
+        except CrossoverError:
+            return Dialect.PLAIN
+
+    async def _answer(
+        self, request: web.BaseRequest, route: Route, request_id: str, client_name: str | None
+    ) -> web.StreamResponse:
+        response = await self._informer.answer(request, route, request_id, client_name)
+        named = {} if client_name is None else {"client_name": client_name}
         self._logger.info(
             "question_answered",
             request_id=request_id,
@@ -104,6 +121,7 @@ class Door:
             method=request.method,
             route=route.template,
             status=response.status,
+            **named,
         )
         return response
 
@@ -113,8 +131,10 @@ class Door:
         self._metrics.refused(error.code)
         said = {"request_id": request_id, "client": request.remote, "status": error.status, "code": error.code}
         self._logger.info("request_refused", **said)
-        # A body that waits for our "100 Continue" never comes after a refusal, or comes as if it were a request.
+        # A body that waits for our "100 Continue" never comes after a refusal, or comes as if it were a request. Nor is
+        # more of a body taken from somebody who may not come in.
         close = isinstance(error, ShuttingDown | UpgradeRefused) or "Expect" in request.headers
+        close = close or (isinstance(error, KeyRefused) and not request.content.is_eof())
         return error_response(error, dialect, [("x-request-id", request_id)], close=close)
 
 
@@ -138,6 +158,7 @@ class FrontServer(web.Server):
             max_line_size=MAX_HEAD_LINE_BYTES,
             max_field_size=MAX_HEAD_LINE_BYTES,
         )
+        self.door = door
         self.metrics = metrics
         self.log = logger
         self.leaving = False
@@ -174,6 +195,12 @@ class _Request(web.BaseRequest):
     def keep_alive(self) -> bool:
         server = self.protocol._manager
         return super().keep_alive and not (isinstance(server, FrontServer) and server.leaving)
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        """The one place that every answer passes on its way out, whoever made it."""
+        server = self.protocol._manager
+        if isinstance(server, FrontServer):
+            server.door.gate.stamp(self, response)
 
 
 class _Front(RequestHandler):

@@ -74,6 +74,13 @@ class MethodNotAllowed(InvalidRequest):
         self.allow = allow
 
 
+class KeyRefused(InvalidRequest):
+    """`listen.api_keys_file` asks for a key, and the request has none or one that is not on the list."""
+
+    status = 401
+    code = "invalid_api_key"
+
+
 class UpgradeRefused(InvalidRequest):
     """WebSocket and other upgrades are not tunnelled."""
 

@@ -56,15 +56,19 @@ class Informer:
         self._pair = pair
         self._models: _Told | None = None
 
-    async def answer(self, request: web.BaseRequest, route: Route, request_id: str) -> web.StreamResponse:
-        """Ask one backend, then the other. Raises UpstreamError when neither answers."""
+    async def answer(
+        self, request: web.BaseRequest, route: Route, request_id: str, client_name: str | None = None
+    ) -> web.StreamResponse:
+        """Ask one backend, then the other. The key of a client with a name was for the proxy and goes to neither.
+        Raises UpstreamError when neither answers."""
         body = await read_body(request, max_bytes=self.rules.max_body_bytes, pause_s=self.rules.body_timeout_s)
+        named = client_name is not None
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
         for role in self._order(request):
             backend = self._desk.backend(role)  # looked up anew: a reload may have come while the first was asked
             try:
-                told = await self._ask(request, backend, body, request_id)
+                told = await self._ask(request, backend, body, request_id, named=named)
             except UpstreamError as error:
                 trouble = error
                 continue
@@ -73,7 +77,7 @@ class Informer:
                 self._remember(request, route, told)
                 return _respond(request, told, request_id)
             failed = failed or told
-        if route.template == REMEMBERED and (remembered := self._recall(request, request_id)) is not None:
+        if route.template == REMEMBERED and (remembered := self._recall(request, request_id, named=named)) is not None:
             return remembered
         if failed is not None:
             return _respond(request, failed, request_id)
@@ -85,13 +89,13 @@ class Informer:
         if route.template == REMEMBERED and told.answer.status == 200 and not coded:
             self._models = told
 
-    def _recall(self, request: web.BaseRequest, request_id: str) -> web.StreamResponse | None:
+    def _recall(self, request: web.BaseRequest, request_id: str, *, named: bool) -> web.StreamResponse | None:
         """The model list from memory, for whoever asks with the same keys: the engines that check them are gone."""
         told = self._models
         if told is None:
             return None
         with self._pair.line(self._desk.backend(told.role)) as line:
-            if headers.keys(_headers(request, line, request_id)) != told.keys:
+            if headers.keys(_headers(request, line, request_id, named=named)) != told.keys:
                 return None
         response = _respond(request, told, request_id)
         response.headers["x-crossover-cached"] = "1"
@@ -103,23 +107,26 @@ class Informer:
         snapshot = self._desk.snapshot()
         return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
 
-    async def _ask(self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str) -> _Told:
+    async def _ask(
+        self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str, *, named: bool
+    ) -> _Told:
         # Engines know no HEAD, and answer it 405: they are asked the whole question, and the body stays here.
         method = "GET" if request.method == "HEAD" else request.method
         with self._pair.line(backend) as line:
-            sent = _headers(request, line, request_id)
+            sent = _headers(request, line, request_id, named=named)
             call = Call(method, request.raw_path, sent, body)
             opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, first_byte_s=self.answer_within_s)
             return _Told(await _whole(opened, self.answer_within_s), backend.role, headers.keys(sent))
 
 
-def _headers(request: web.BaseRequest, line: Line, request_id: str) -> list[tuple[str, str]]:
+def _headers(request: web.BaseRequest, line: Line, request_id: str, *, named: bool) -> list[tuple[str, str]]:
     return headers.upstream_headers(
         list(request.headers.items()),
         host=line.host,
         api_key=line.rules.api_key,
         request_id=request_id,
         peer=request.remote or "",
+        drop_client_key=named,
     )
 
 

@@ -238,6 +238,7 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "request_id": facts.request_id,
         "client": facts.client,
+        "client_name": facts.client_name,
         "method": facts.method,
         "route": facts.route,
         "status": facts.status,

@@ -1,6 +1,7 @@
 """Facts to Prometheus: the one place that knows metric names, labels and buckets.
 
-Label values come from closed sets of our own (role, reason, outcome, code), never from a request. Gauges are read when
+Label values come from closed sets of our own (role, reason, outcome, code) and from the operator's list of clients,
+never from a request. Gauges are read when
 somebody scrapes; counters and histograms are fed once a request, never once a chunk.
 """
 
@@ -33,8 +34,13 @@ NO_ROLE = "none"
 OTHER = "other"
 ROLE = tuple(role.value for role in ROLES)
 SOME_ROLE = (*ROLE, NO_ROLE)
+SOME_CLIENT = (NO_ROLE, OTHER)  # and the names of the keys file
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx", NO_ROLE)
 TOKEN_KINDS = ("prompt", "completion", "cached")
+CLIENT_REQUESTS = (
+    "Requests for an engine that have ended, by the client's name in the keys file (`listen.api_keys_file`); `none` "
+    "where no key is asked for."
+)
 # The failure of a request whose engine reported an error inside its stream.
 ERROR_EVENT = "error_event"
 CIRCUIT_NUMBERS = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
@@ -96,6 +102,7 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=True)
         self.codes = frozenset(codes())
         self.families: list[Family] = []
+        self._names: set[str] = set()  # of clients
         counter, histogram = self._counter, self._histogram
         self._requests = counter(
             "requests",
@@ -104,6 +111,7 @@ class Metrics:
             outcome=tuple(Outcome),
             status_class=STATUS_CLASSES,
         )
+        self._clients = counter("client_requests", CLIENT_REQUESTS, client=SOME_CLIENT, outcome=tuple(Outcome))
         self._decisions = counter(
             "decisions", "Routing decisions; a request that fails over has two.", role=ROLE, reason=tuple(Reason)
         )
@@ -134,16 +142,25 @@ class Metrics:
         )
         self._queue = histogram("queue", "Waiting for room on a backend, also in vain.", QUEUE_BUCKETS)
         self._overhead = histogram("overhead", "The proxy's own time from admission to sending.", OVERHEAD_BUCKETS)
+        self._export(read)
+
+    def _export(self, read: Callable[[], Reading]) -> None:
+        """Add what is read at a scrape."""
         self.families += [Family(f"crossover_{each.name}", "gauge", each.text, each.labels) for each in GAUGES]
         self.registry.register(_Readings(read))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
+
+    def know_clients(self, names: Iterable[str]) -> None:
+        """Take up names that requests may be counted under. Those already known stay: their requests may still run."""
+        self._names.update(names)
 
     def request_ended(self, facts: RequestFacts) -> None:
         """Count one request that was decided on, or that never got a place."""
         decision = facts.decision
         role = decision.role.value if decision is not None and decision.role is not None else NO_ROLE
         self._requests.labels(role, facts.outcome.value, status_class(facts.status)).inc()
+        self._clients.labels(self._client(facts.client_name), facts.outcome.value).inc()
         if decision is not None and decision.role is not None and facts.attempts:
             self._count_attempts(decision.role, facts.attempts, moved=decision.reason is Reason.FAILOVER)
         if facts.failure is not None:
@@ -183,6 +200,9 @@ class Metrics:
 
     def _code(self, code: str) -> str:
         return code if code in self.codes else OTHER
+
+    def _client(self, name: str | None) -> str:
+        return NO_ROLE if name is None else name if name in self._names else OTHER
 
     def _count_tokens(self, role: str, facts: RequestFacts) -> None:
         usage = facts.usage

@@ -228,10 +228,11 @@ class EngineLoad:
 class RequestFacts:
     """What is known when a request has ended, for metrics and the log line. Durations are in seconds.
 
-    `route` is the route template of the allow-list, never the path the client sent. `ttft_s` is request head read to
-    first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself added before
-    the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended the request,
-    `first_failure` of the one for which it moved to the other backend.
+    `route` is the route template of the allow-list, never the path the client sent; `client` is an address and
+    `client_name` the name of the client's key in the keys file, None where no key is asked for. `ttft_s` is request
+    head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
+    added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
+    the request, `first_failure` of the one for which it moved to the other backend.
     """
 
     request_id: str
@@ -251,6 +252,7 @@ class RequestFacts:
     tpot_s: float | None = None
     usage: Usage = field(default_factory=Usage)
     client: str | None = None
+    client_name: str | None = None
 
 
 class ChangeKind(StrEnum):

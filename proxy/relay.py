@@ -71,10 +71,12 @@ class Relay:
         self.trips: set[Trip] = set()
         self.record = Record()
 
-    async def carry(self, request: web.BaseRequest, route: Route, request_id: str) -> web.StreamResponse:
-        """Carry one request that occupies an engine to its end. Always returns a response, or is cancelled with its
-        client."""
-        trip = Trip(self, request, route, request_id)
+    async def carry(
+        self, request: web.BaseRequest, route: Route, request_id: str, client_name: str | None = None
+    ) -> web.StreamResponse:
+        """Carry one request to its end. Always returns a response, or is cancelled with its client. The key of a client
+        with a name was for the proxy and goes no further."""
+        trip = Trip(self, request, route, request_id, client_name)
         self.trips.add(trip)
         try:
             return await trip.run()
@@ -91,14 +93,13 @@ class Relay:
 class Trip:
     """One request on its way."""
 
-    def __init__(self, relay: Relay, request: web.BaseRequest, route: Route, request_id: str) -> None:
+    def __init__(self, relay: Relay, request: web.BaseRequest, route: Route, request_id: str, name: str | None) -> None:
         self._relay = relay
         self._desk = relay.desk
         self._request = request
         self._route = route
-        self._id = request_id
-        self._task = asyncio.current_task()
-        self._ending = False
+        self._id, self._client_name = request_id, name
+        self._task, self._ending = asyncio.current_task(), False
         self._body = b""
         self._traits = Traits()
         self._decision: Decision | None = None
@@ -164,6 +165,7 @@ class Trip:
             tpot_s=passage.tpot_s() if passage else None,
             usage=passage.usage if passage else Usage(),
             client=self._request.remote,
+            client_name=self._client_name,
         )
 
     # ------------------------------------------------------------ read, admit, assign
@@ -237,6 +239,7 @@ class Trip:
             api_key=line.rules.api_key,
             request_id=self._id,
             peer=request.remote or "",
+            drop_client_key=self._client_name is not None,
         )
         sent.append(("X-Crossover-Attempt", "1" if self._first_failure is None else "2"))
         return Call(request.method, request.raw_path, sent, self._body)

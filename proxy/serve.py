@@ -16,7 +16,7 @@ from proxy import config, logs, tasks
 from proxy.app import App
 from proxy.config import InvalidConfig, Settings
 from proxy.errors import ConfigError
-from proxy.wire.reload import Mark, mark, watch
+from proxy.wire.reload import watch
 
 OK, FAILED = 0, 1
 # The last of the three standard streams, by its descriptor.
@@ -45,13 +45,12 @@ async def _run(options: argparse.Namespace) -> int:
     if options.config is None:
         return await _demo(options)
     path: Path = options.config
-    seen = mark(path)
     try:
         settings = read(path, options)
     except InvalidConfig as error:
         print(error.message, file=sys.stderr)  # noqa: T201 - before there is a logger
         return FAILED
-    return await serve(settings, lambda: read(path, options), (path, seen))
+    return await serve(settings, lambda: read(path, options))
 
 
 async def _demo(options: argparse.Namespace) -> int:
@@ -63,7 +62,7 @@ async def _demo(options: argparse.Namespace) -> int:
             stack.push_async_callback(demo.stop)
             await demo.start()
             settings = _overridden(demo.settings(), options)
-            return await serve(settings, lambda: settings, None, greet=lambda app: demo.greet(app.port, app.admin_port))
+            return await serve(settings, lambda: settings, greet=lambda app: demo.greet(app.port, app.admin_port))
     except (ConfigError, ValueError, TimeoutError) as error:
         print(str(error) or "the embedded engines did not start in time; try again", file=sys.stderr)  # noqa: T201
         return FAILED
@@ -80,13 +79,9 @@ def _overridden(settings: Settings, options: argparse.Namespace) -> Settings:
 
 
 async def serve(
-    settings: Settings,
-    source: Callable[[], Settings],
-    file: tuple[Path, Mark] | None,
-    *,
-    greet: Callable[[App], None] | None = None,
+    settings: Settings, source: Callable[[], Settings], *, greet: Callable[[App], None] | None = None
 ) -> int:
-    """Run one proxy to its end; the exit code. `file` is watched for changes since its mark was taken."""
+    """Run one proxy to its end; the exit code. The files that settings come from are watched."""
     logger = logs.configure(settings.log.format, settings.log.level)
     asyncio.get_running_loop().set_exception_handler(logs.loop_failed(logger))
     app = App(settings, logger, source)
@@ -99,7 +94,7 @@ async def serve(
         return FAILED
     if greet is not None:
         greet(app)
-    watcher = tasks.spawn(watch(*file, app.reload), name="config watch") if file is not None else None
+    watcher = tasks.spawn(watch(lambda: app.files, app.reload), name="config watch")
     try:
         await _until_signalled(app, signals)
     finally:

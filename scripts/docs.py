@@ -68,7 +68,8 @@ settings in force stay.
 - `routing.enter_at` at or above `routing.leave_at`
 - `listen` and `admin` on one port of one host
 - two backends with one url, or a backend with the url of the proxy itself
-- `api_key` beside `api_key_file`
+- `api_key` beside `api_key_file`, or `admin.token` beside `admin.token_file`
+- `"*"` beside other origins in `listen.cors_origins`
 - `min_prompt_bytes` in a rule other than `long_prompt`, or a `long_prompt` rule without it; a rule that an earlier one
   leaves nothing to; `min_prompt_bytes` above `listen.max_body_bytes`
 - `timeouts.first_byte_s` below `timeouts.connect_s`
@@ -118,8 +119,10 @@ def yaml_lines(path: KeyPath) -> Iterator[str]:
             continue
         yield from comment(description(known(here)), indent)
         yield from comment(" ".join(facts(here)), indent)
-        if "items" in known(here):
+        if "items" in known(here) and is_section((*here, 0)):
             yield from entry_comment(here, indent)
+        elif "items" in known(here):
+            yield from comment(f"Example: {name}: {json.dumps(known(here)['examples'][0])}", indent)
         yield f"{indent}{name}: {written(here)}"
         if len(here) == 1:
             yield ""
@@ -167,7 +170,7 @@ def page_lines(path: KeyPath) -> Iterator[str]:
         here = (*path, name)
         if is_section(here):
             yield from page_lines(here)
-        elif "items" in known(here):
+        elif "items" in known(here) and is_section((*here, 0)):
             yield from page_lines((*here, 0))
         elif not path:
             yield f"\n## {name}\n"

@@ -182,3 +182,11 @@ async def test_status_says_when_something_else_answers(capsys: pytest.CaptureFix
             engine.script = lambda exchange: exchange.answer(b"{}", "404 Not Found")
             assert await asyncio.to_thread(check.status, f"http://127.0.0.1:{port}") == 1
             assert "is this its admin port?" in capsys.readouterr().err
+
+
+def test_what_is_allowed_and_rarely_meant_is_a_warning_and_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = config_of("http://10.0.0.1:1", "http://10.0.0.2:2") + 'admin: {host: "0.0.0.0"}\n'
+    assert check.run(options(written(tmp_path, text))) == 0
+    assert "# warning: admin.host: 0.0.0.0 may be reached from other machines" in capsys.readouterr().out

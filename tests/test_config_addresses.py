@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config.addresses import checked_host, checked_key, checked_url, origin, same_host
+from proxy.config.addresses import checked_host, checked_key, checked_origin, checked_url, origin, same_host
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,37 @@ def test_key_is_one_printable_word() -> None:
             checked_key(key)
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("*", "https://page.example", "http://localhost:3000", "http://127.0.0.1:8080", "https://[::1]:8443"),
+        *("http://page.example:443", "app://local", "chrome-extension://abcdef", "tauri://localhost"),
+    ],
+)
+def test_an_origin_of_a_page_is_taken_as_browsers_send_it(page: str) -> None:
+    assert checked_origin(page) == page
+
+
+@pytest.mark.parametrize(
+    ("page", "mend"),
+    [
+        *((page, "without a path") for page in ("https://page.example/", "https://page.example/a", "page.example")),
+        *((page, "in lower case") for page in ("https://Page.example", "HTTPS://page.example", "", "null", "https://")),
+        *(
+            (page, "as the browser's")
+            for page in ("https://*.page.example", "https://a@b", "https://a?b", "https://a:")
+        ),
+        ("https://page.example:443", "leave out :443"),
+        ("http://page.example:80", "leave out :80"),
+        ("https://a, https://b", "scheme, host and port"),
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused_with_the_mend(page: str, mend: str) -> None:
+    with pytest.raises(ValueError, match="must be the origin of a web page") as caught:
+        checked_origin(page)
+    assert mend in str(caught.value)
+
+
 def test_origins_compare_by_what_they_reach() -> None:
     assert origin("http://localhost:80") == origin("http://127.0.0.1") == ("127.0.0.1", 80)
     assert origin("https://[0:0::1]") == ("::1", 443)
@@ -95,7 +126,7 @@ def test_origins_compare_by_what_they_reach() -> None:
 
 @given(st.text(max_size=30) | st.from_regex(r"https?://[a-z0-9.:\[\]@/?#%-]{0,20}", fullmatch=True))
 def test_checks_return_a_usable_value_or_raise_value_error(text: str) -> None:
-    for check in (checked_url, checked_host, checked_key):
+    for check in (checked_url, checked_host, checked_key, checked_origin):
         try:
             value = check(text)
         except ValueError:

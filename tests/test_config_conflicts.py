@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import InvalidConfig, from_mapping, load
+from proxy.config import InvalidConfig, cautions, from_mapping, load
 from proxy.protocol.routes import EngineKind
 
 
@@ -79,6 +79,34 @@ def test_key_and_key_file_together_are_refused(tmp_path: Path) -> None:
     assert [(problem.key, problem.message) for problem in caught.value.problems] == [
         ("backends.baseline.api_key_file", "must not stand beside api_key; mend: keep one of the two")
     ]
+
+
+def test_token_and_token_file_together_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("sesame")
+    assert told(admin={"token": "x", "token_file": str(tmp_path / "t")}) == [
+        "admin.token_file: must not stand beside token; mend: keep one of the two"
+    ]
+
+
+def test_any_page_and_one_page_together_are_refused() -> None:
+    assert told(listen={"cors_origins": ["*", "https://page.example"]}) == [
+        'listen.cors_origins: has "*", which lets every page, and others; mend: keep one or the other'
+    ]
+    assert told(listen={"cors_origins": ["*"]}) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "open_to_others"),
+    [
+        *((host, False) for host in ("127.0.0.1", "127.8.9.1", "::1", "0:0::1", "localhost", "LOCALHOST")),
+        *((host, True) for host in ("0.0.0.0", "::", "10.0.0.1", "gpu.example")),
+    ],
+)
+def test_an_operators_port_that_others_reach_without_a_token_is_a_caution(host: str, open_to_others: bool) -> None:
+    urls = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://b:2"}}
+    said = cautions(from_mapping({"backends": urls, "admin": {"host": host}}))
+    assert [message.startswith(f"admin.host: {host} may be reached") for message in said] == [True] * open_to_others
+    assert cautions(from_mapping({"backends": urls, "admin": {"host": host, "token": "sesame"}})) == ()
 
 
 def test_different_engines_are_allowed() -> None:

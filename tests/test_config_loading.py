@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.config import InvalidConfig, Problem, Settings, from_mapping, load, override
-from proxy.config.loading import MAX_FILE_BYTES, MAX_KEY_FILE_BYTES
+from proxy.config.key_files import MAX_KEY_FILE_BYTES
+from proxy.config.loading import MAX_FILE_BYTES
 from proxy.errors import ConfigError
 from proxy.model import Role
 

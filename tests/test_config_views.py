@@ -79,3 +79,25 @@ def test_change_of_a_socket_needs_a_restart(key: str, value: object) -> None:
 
 def test_restart_keys_exist() -> None:
     assert {dotted(path) for path in key_paths()} >= RESTART_KEYS
+
+
+def test_the_operators_token_is_masked_or_shown_by_its_file(tmp_path: Any) -> None:
+    (tmp_path / "token").write_text("sesame")
+    backends = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://b:2"}}
+    given = from_mapping({"backends": backends, "admin": {"token": "sesame"}})
+    named = from_mapping({"backends": backends, "admin": {"token_file": "token"}}, tmp_path)
+    assert yaml.safe_load(effective(given))["admin"]["token"] == "***"
+    assert yaml.safe_load(effective(named))["admin"]["token"] is None
+    assert "sesame" not in effective(given) + effective(named)
+
+
+def test_changed_clients_are_a_difference_and_told_by_name_alone(tmp_path: Any) -> None:
+    def with_clients(text: str) -> Settings:
+        (tmp_path / "keys").write_text(text)
+        backends = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://b:2"}}
+        return from_mapping({"backends": backends, "listen": {"api_keys_file": "keys"}}, tmp_path)
+
+    one, two = with_clients(f"a {'1' * 64}\n"), with_clients(f"a {'2' * 64}\nb {'1' * 64}\n")
+    assert differences(one, two) == (Change("clients", ["a"], ["a", "b"]),)
+    assert differences(one, with_clients(f"a {'2' * 64}\n")) == (Change("clients", ["a"], ["a"]),)
+    assert differences(one, with_clients(f"# the same\na {'1' * 64}\n")) == ()

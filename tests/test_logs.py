@@ -95,6 +95,11 @@ def test_a_request_is_one_line_of_json_with_the_numbers_of_its_decision(capfdbin
     }
 
 
+def test_a_client_with_a_key_is_told_by_its_name() -> None:
+    assert logs.request_fields(replace(FACTS, client_name="alpha"))["client_name"] == "alpha"
+    assert "client_name" not in logs.request_fields(FACTS)
+
+
 def test_fields_that_say_nothing_are_left_out() -> None:
     fields = logs.request_fields(replace(FACTS, decision=None, ttft_s=None, usage=Usage(), client=None))
     assert (

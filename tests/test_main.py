@@ -39,7 +39,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(command in said for command in ("serve", "check", "load", "engine", "status"))
+    assert all(command in said for command in ("serve", "check", "load", "engine", "status", "key"))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         (("serve", "a.yaml", "b.yaml"), "b.yaml"),
         (("serve", "a.yaml", "--curve", "seed"), "without CONFIG"),
         (("serve", "a.yaml", "--time-scale", "2"), "without CONFIG"),
+        (("key",), "NAME"),
         (("load", "--concurrency"), "usage: crossover load"),
         (("engine", "--role", "fastest"), "--role"),
     ],
@@ -84,10 +85,10 @@ def test_the_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch, code: in
 
 
 def test_status_asks_the_default_operators_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(check, "status", lambda url: asked.append(url) or 0)
-    assert main(["status"]) == main(["status", "http://x:1"]) == 0
-    assert asked == ["http://127.0.0.1:29000", "http://x:1"]
+    asked: list[tuple[str, Path | None]] = []
+    monkeypatch.setattr(check, "status", lambda *options: asked.append(options) or 0)
+    assert main(["status"]) == main(["status", "http://x:1", "--token-file", "t"]) == 0
+    assert asked == [("http://127.0.0.1:29000", None), ("http://x:1", Path("t"))]
 
 
 def test_those_who_only_serve_load_no_laboratory() -> None:

@@ -91,6 +91,7 @@ FACTS = RequestFacts(
     tpot_s=0.02,
     usage=Usage(100, 20, 40),
 )
+CLIENTS = ("alpha", "beta", "gamma", OTHER, NO_ROLE)
 
 
 @pytest.fixture
@@ -175,6 +176,15 @@ def test_decisions_refusals_changes_and_reloads_are_counted(metrics: Metrics) ->
     assert value(metrics, "changes_total", kind="pin_changed", role=NO_ROLE) == 1
     assert value(metrics, "config_reloads_total", result="accepted") == 1
     assert value(metrics, "config_reloads_total", result="rejected") == 1
+
+
+def test_requests_are_counted_by_the_names_that_are_known_and_by_no_other(metrics: Metrics) -> None:
+    metrics.know_clients(["alpha"])
+    metrics.know_clients(["beta"])
+    for name in ("alpha", "beta", "beta", "gamma", None):
+        metrics.request_ended(replace(FACTS, client_name=name))
+    counted = {name: value(metrics, "client_requests_total", client=name, outcome="finished") for name in CLIENTS}
+    assert counted == {"alpha": 1, "beta": 2, "gamma": None, OTHER: 1, NO_ROLE: 1}
 
 
 # ---------------------------------------------------------------- histograms
@@ -272,6 +282,7 @@ ODD_FACTS = st.builds(
     route=st.text(),
     method=st.text(),
     client=st.text(),
+    client_name=st.none() | st.text(),
     traits=st.builds(Traits, model=st.text()),
 )
 

@@ -11,6 +11,7 @@ from proxy.errors import (
     CrossoverError,
     FirstByteTimeout,
     InvalidRequest,
+    KeyRefused,
     MethodNotAllowed,
     QueueFull,
     QueueTimeout,
@@ -40,6 +41,7 @@ def test_a_body_has_the_openai_shape(dialect: Dialect) -> None:
     [
         (InvalidRequest("x"), "invalid_request_error"),
         (MethodNotAllowed("x"), "invalid_request_error"),
+        (KeyRefused("x"), "authentication_error"),
         (RouteRefused("x"), "permission_error"),
         (UnknownRoute("x"), "not_found_error"),
         (BodyTooLarge("x"), "request_too_large"),

@@ -72,6 +72,15 @@ def test_the_clients_key_passes_where_the_engine_has_none_of_ours() -> None:
     assert "client" not in str(sent(pairs, drop_client_key=True))
 
 
+@pytest.mark.parametrize("api_key", [None, "engine-key"])
+def test_a_key_that_was_for_the_proxy_goes_no_further_wherever_it_was(api_key: str | None) -> None:
+    names = ("Authorization", "X-API-Key", "api-key", "Cookie", "proxy-authorization")
+    got = sent([*((name, "client") for name in names), ("x-other", "kept")], api_key=api_key, drop_client_key=True)
+    assert "client" not in str(got)
+    assert named(got, "x-other") == ["kept"]
+    assert named(got, "authorization") == ([f"Bearer {api_key}"] if api_key else [])
+
+
 def test_the_engines_key_takes_the_clients_place() -> None:
     pairs = [("authorization", "Bearer client"), ("X-Api-Key", "client"), ("AUTHORIZATION", "Basic client")]
     got = sent(pairs, api_key="engine-key")

@@ -159,3 +159,12 @@ async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
         if process.returncode is None:
             process.kill()
         await until(lambda: process.returncode is not None)
+
+
+def test_a_wrong_keys_file_stops_the_start_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "keys").write_text("# clients\nalpha crossover_secret\n")
+    path = written(tmp_path, listen={"host": "127.0.0.1", "port": 0, "api_keys_file": "keys"})
+    assert serve.run(options(config=path)) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.startswith(f"{tmp_path / 'keys'}:2:1: holds a key itself")) == ("", True)
+    assert "crossover_secret" not in said.err

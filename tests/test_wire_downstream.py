@@ -14,6 +14,7 @@ from proxy.errors import (
     BackendBusy,
     BodyTooLarge,
     CrossoverError,
+    KeyRefused,
     MethodNotAllowed,
     QueueFull,
     QueueTimeout,
@@ -167,6 +168,11 @@ async def test_error_is_json_with_its_own_status(error: CrossoverError, status: 
 def test_retry_after_is_whole_seconds(seconds: float | None, header: str | None) -> None:
     error = BackendBroken("m", retry_after_s=seconds)
     assert error_response(error, Dialect.CHAT).headers.get("retry-after") == header
+
+
+def test_how_a_key_is_sent_is_told_where_one_is_asked_for() -> None:
+    told = [error_response(kind("m"), Dialect.CHAT).headers for kind in (KeyRefused, UnknownRoute)]
+    assert [each.get("www-authenticate") for each in told] == ["Bearer", None]
 
 
 def test_allowed_methods_are_told() -> None:

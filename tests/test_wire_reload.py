@@ -1,4 +1,4 @@
-"""Changes of the configuration file are noticed, each once, however an editor or an orchestrator makes them."""
+"""Changes of the configuration's files are noticed, each once, however an editor or an orchestrator makes them."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -8,15 +8,17 @@ import pytest
 from fakes.until import until
 
 from proxy import tasks
+from proxy.config import Marks, mark
+from proxy.config.marks import Mark
 from proxy.wire import reload
-from proxy.wire.reload import Mark, mark
 
 
 class Watched:
     """A file that is watched; `texts` has what it held whenever a change was told."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, seen: Mark = None) -> None:
         self.path = path
+        self.read: Marks = {path: seen or mark(path)}
         self.texts: list[str] = []
         self.looks = 0
 
@@ -46,11 +48,11 @@ class Watched:
 
 
 @contextlib.asynccontextmanager
-async def watching(path: Path, seen: Mark | None = None) -> AsyncIterator[Watched]:
-    watched = Watched(path)
+async def watching(path: Path, seen: Mark = None) -> AsyncIterator[Watched]:
+    watched = Watched(path, seen)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reload, "mark", watched.look)
-        task = tasks.spawn(reload.watch(path, seen or mark(path), watched.changed, every_s=0.001), name="watch")
+        task = tasks.spawn(reload.watch(lambda: watched.read, watched.changed, every_s=0.001), name="watch")
         try:
             yield watched
         finally:
@@ -128,5 +130,53 @@ async def test_a_change_during_a_change_is_not_lost(path: Path) -> None:
         await until(lambda: watched.texts[-1:] == ["19"])
 
 
-def test_where_there_is_no_file_there_is_no_mark(tmp_path: Path) -> None:
-    assert mark(tmp_path / "missing.yaml") is None
+# ---------------------------------------------------------------- several files, and others after a reload
+
+
+async def test_a_file_that_a_reload_brought_in_is_told_only_when_it_changes(path: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "keys"
+    beside.write_text("a")
+    async with watching(path) as watched:
+        watched.read = {**watched.read, beside: mark(beside)}
+        await watched.looked(6)
+        assert watched.texts == []
+        beside.write_text("another")
+        await until(lambda: watched.texts == ["one"])
+        await watched.looked(6)
+        assert watched.texts == ["one"]
+
+
+async def test_a_file_that_changed_right_behind_its_reading_is_told(path: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "keys"
+    beside.write_text("a")
+    read = mark(beside)
+    beside.write_text("edited")
+    async with watching(path) as watched:
+        watched.read = {**watched.read, beside: read}
+        await until(lambda: watched.texts == ["one"])
+
+
+async def test_a_file_that_a_reload_dropped_is_told_no_more(path: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "keys"
+    beside.write_text("a")
+    async with watching(path) as watched:
+        watched.read = {path: mark(path), beside: mark(beside)}
+        await watched.looked(4)
+        watched.read = {path: mark(path)}
+        await watched.looked(4)
+        beside.write_text("nobody reads this")
+        await watched.looked(4)
+        assert watched.texts == []
+
+
+async def test_two_files_that_change_at_once_are_told_once(path: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "keys"
+    beside.write_text("a")
+    seen = {path: mark(path), beside: mark(beside)}
+    for each in seen:
+        Watched(each).write("another")
+    async with watching(path) as watched:
+        watched.read = seen
+        await until(lambda: watched.texts)
+        await watched.looked(6)
+        assert watched.texts == ["another"]

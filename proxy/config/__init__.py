@@ -3,7 +3,9 @@
 settings.py holds the keys, loading.py the way from a file, views.py what is shown; the rest serves these three.
 """
 
+from proxy.config.conflicts import cautions
 from proxy.config.loading import from_mapping, load, override
+from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, Problem
 from proxy.config.reference import schema
 from proxy.config.settings import Backend, Settings
@@ -14,12 +16,15 @@ __all__ = [
     "Backend",
     "Change",
     "InvalidConfig",
+    "Marks",
     "Problem",
     "Settings",
+    "cautions",
     "differences",
     "effective",
     "from_mapping",
     "load",
+    "mark",
     "needs_restart",
     "override",
     "schema",

@@ -1,4 +1,4 @@
-"""What may be written as a backend's url, a host to listen on and an API key, and the mend when it is not.
+"""What may be written as a backend's url, a host to listen on, a page's origin and an API key, else the mend.
 
 Each check returns the value or raises ValueError with a whole message; none quotes its input, since a url or a key
 in the wrong place may hold a secret. Connecting and resolving names are not here.
@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _HOST = re.compile(_NAME)
 _ORIGIN = re.compile(rf"(https?)://({_NAME}|\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\])(?::([0-9]{{1,5}}))?/?", re.IGNORECASE)
+_WEB_ORIGIN = re.compile(rf"([a-z][a-z0-9+.-]*)://(?:{_NAME}|\[[0-9a-f.]*:[0-9a-f:.]*\])(?::([1-9][0-9]{{0,4}}))?")
 _KEY = re.compile(r"[\x21-\x7e]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _URL_FORM = "must be http:// or https://, a host and a port; allowed: http://host:port; mend: "
@@ -38,6 +39,20 @@ def checked_host(host: str) -> str:
     elif host.count(":") == 1:
         mend = "write the host alone, and its port under `port`"
     raise ValueError(f"must be one host; allowed: an IP address or a host name; mend: {mend}")
+
+
+def checked_origin(origin: str) -> str:
+    """The origin of a web page as browsers send it, or `*` for any. Raises ValueError."""
+    match = _WEB_ORIGIN.fullmatch(origin)
+    if origin == "*":
+        return origin
+    if match is None or origin != origin.lower():
+        mend = "write scheme, host and port as the browser's address line shows them, in lower case and without a path"
+    elif match[2] is not None and int(match[2]) == _DEFAULT_PORTS.get(match[1]):
+        mend = f"leave out :{match[2]}, since browsers do"
+    else:
+        return origin
+    raise ValueError(f'must be the origin of a web page; allowed: https://host, http://host:port, "*"; mend: {mend}')
 
 
 def checked_key(key: str) -> str:

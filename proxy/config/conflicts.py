@@ -4,6 +4,7 @@ A conflict names all keys it hangs on, so that it is told only where each of the
 for a mistyped value would otherwise raise a second, false alarm.
 """
 
+import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,12 +29,32 @@ def conflicts(settings: Settings) -> tuple[Conflict, ...]:
     """Every impossible combination, in the order of the sections."""
     return (
         *_ports(settings),
+        *_origins(settings),
+        *_token(settings),
         *_backends(settings),
         *_loops(settings),
         *_routing(settings),
         *_rules(settings),
         *_timeouts(settings),
     )
+
+
+def cautions(settings: Settings) -> tuple[str, ...]:
+    """What is allowed and rarely meant, to be said at each start."""
+    admin = settings.admin
+    if admin.token is not None or _is_loopback(admin.host):
+        return ()
+    return (
+        f"admin.host: {admin.host} may be reached from other machines, and whoever reaches it may pin, drain and "
+        "reload; mend: set admin.token or admin.token_file, or listen on 127.0.0.1",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(same_host(host)).is_loopback
+    except ValueError:
+        return False  # a name may stand for any address
 
 
 def _ports(settings: Settings) -> Iterator[Conflict]:
@@ -43,6 +64,19 @@ def _ports(settings: Settings) -> Iterator[Conflict]:
             ("admin.port", "admin.host", "listen.port", "listen.host"),
             f"must not be the port of the clients (listen.port, {listen.port}); mend: choose another port",
         )
+
+
+def _origins(settings: Settings) -> Iterator[Conflict]:
+    origins = settings.listen.cors_origins
+    if "*" in origins and len(origins) > 1:
+        yield Conflict(
+            ("listen.cors_origins",), 'has "*", which lets every page, and others; mend: keep one or the other'
+        )
+
+
+def _token(settings: Settings) -> Iterator[Conflict]:
+    if settings.admin.token is not None and settings.admin.token_file is not None:
+        yield Conflict(("admin.token_file", "admin.token"), "must not stand beside token; mend: keep one of the two")
 
 
 def _backends(settings: Settings) -> Iterator[Conflict]:

@@ -11,21 +11,25 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from proxy.config.addresses import checked_key
 from proxy.config.conflicts import conflicts
+from proxy.config.key_files import Sources, read_clients_file, read_key
+from proxy.config.marks import Marks, mark
 from proxy.config.mends import schema_problems
 from proxy.config.problems import InvalidConfig, KeyPath, Problem
-from proxy.config.settings import EXAMPLE_URLS, Backend, Settings
+from proxy.config.settings import EXAMPLE_URLS, Section, Settings
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Role
 
 # A full configuration has about 10 KiB. Larger is another file, and would hold the event loop for seconds.
 MAX_FILE_BYTES = 1 << 20
 
-# The longest token known is a JWT of a few KiB; larger is not a key.
-MAX_KEY_FILE_BYTES = 1 << 16
-
-_TEXT_KEYS = frozenset({"api_key", "api_key_file"})
+_TEXT_KEYS = frozenset({"api_key", "api_key_file", "api_keys_file", "token", "token_file"})
+# Keys that name a file with a secret, each with the key that the secret is for.
+_SECRETS: dict[KeyPath, str] = {
+    **{("backends", role.value, "api_key_file"): "api_key" for role in ROLES},
+    ("admin", "token_file"): "token",
+}
+_CLIENTS = ("listen", "api_keys_file")
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Settings:
@@ -33,7 +37,12 @@ def load(path: Path, environ: Mapping[str, str]) -> Settings:
 
     Raises InvalidConfig with all problems.
     """
-    return _settled(_read(path, environ), path.parent)
+    marks = {path: mark(path)}
+    try:
+        document = _read(path, environ)
+    except InvalidConfig as error:
+        raise InvalidConfig(error.problems, marks) from None
+    return _settled(document, path.parent, marks)
 
 
 def from_mapping(values: Mapping[str, Any], folder: Path = Path()) -> Settings:
@@ -41,7 +50,7 @@ def from_mapping(values: Mapping[str, Any], folder: Path = Path()) -> Settings:
 
     Raises InvalidConfig with all problems, without line numbers.
     """
-    return _settled(Document("settings", dict(values)), folder)
+    return _settled(Document("settings", dict(values)), folder, {})
 
 
 def override(settings: Settings, changes: Mapping[str, object]) -> Settings:
@@ -59,24 +68,47 @@ def override(settings: Settings, changes: Mapping[str, object]) -> Settings:
     changed, problems = _validated(Document("command line", values), of_interest=frozenset(changes))
     if problems:
         raise InvalidConfig(problems)
-    return changed
+    return changed.read_from(settings.sources)
 
 
-def _settled(document: Document, folder: Path) -> Settings:
+def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
+    """The settings with all that is in the files they name. Raises InvalidConfig."""
     settings, problems = _validated(document)
-    backends: dict[str, Backend] = {}
-    for role in ROLES:
-        backend = settings.backends.of(role)
-        if backend.api_key_file is not None:
-            try:
-                key = SecretStr(_key_in(folder / backend.api_key_file))
-            except ValueError as error:
-                problems.append(document.problem(("backends", role.value, "api_key_file"), str(error)))
-            else:
-                backends[role.value] = backend.model_copy(update={"api_key": key})
+    for path, target in _SECRETS.items():
+        try:
+            if (file := _named(settings, path, folder, marks)) is not None:
+                settings = _with(settings, (*path[:-1], target), SecretStr(read_key(file)))
+        except ValueError as error:
+            problems.append(document.problem(path, str(error)))
+    clients = None
+    try:
+        if (file := _named(settings, _CLIENTS, folder, marks)) is not None:
+            clients, faults = read_clients_file(file)
+            problems += faults
+    except ValueError as error:
+        problems.append(document.problem(_CLIENTS, str(error)))
     if problems:
-        raise InvalidConfig(problems)
-    return settings.model_copy(update={"backends": settings.backends.model_copy(update=backends)})
+        raise InvalidConfig(problems, marks)
+    return settings.read_from(Sources(marks, clients))
+
+
+def _named(settings: Settings, path: KeyPath, folder: Path, marks: Marks) -> Path | None:
+    """The file that a key names, marked before it is read."""
+    value: Any = settings
+    for part in path:
+        value = getattr(value, str(part))
+    if value is None:
+        return None
+    marks[folder / value] = mark(folder / value)
+    return folder / str(value)
+
+
+def _with(section: Section, path: KeyPath, value: object) -> Any:
+    """The section with one key below it changed."""
+    name = str(path[0])
+    return section.model_copy(
+        update={name: value if len(path) == 1 else _with(getattr(section, name), path[1:], value)}
+    )
 
 
 def _validated(document: Document, of_interest: frozenset[str] | None = None) -> tuple[Settings, list[Problem]]:
@@ -157,22 +189,3 @@ def _read(path: Path, environ: Mapping[str, str]) -> Document:
         message = "is not UTF-8; mend: save the file as UTF-8"
         raise InvalidConfig([Problem(str(path), line, column, "", message)]) from None
     return decode(text, str(path), environ, _TEXT_KEYS)
-
-
-def _key_in(path: Path) -> str:
-    """The key in a file, without the white space around it. Raises ValueError with a message."""
-    try:
-        if not path.is_file():  # a pipe or a device could block for ever
-            raise ValueError(
-                "names no regular file; mend: check the path, which counts from the configuration's folder"
-            )
-        with path.open("rb") as file:
-            content = file.read(MAX_KEY_FILE_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"names a file that cannot be read ({error.strerror}); mend: check its permissions") from None
-    if len(content) > MAX_KEY_FILE_BYTES:
-        raise ValueError(f"names a file larger than {MAX_KEY_FILE_BYTES} bytes; mend: check the path")
-    try:
-        return checked_key(content.decode("ascii", errors="replace").strip())
-    except ValueError as error:
-        raise ValueError(f"names a file whose content {error}") from None

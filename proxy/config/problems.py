@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from proxy.config.marks import Marks
 from proxy.errors import ConfigError
 
 # A file that is not a configuration at all (a log, a dump) would give a problem a line; nobody mends more at a time.
@@ -33,10 +34,12 @@ class Problem:
 
 
 class InvalidConfig(ConfigError):
-    """The configuration cannot be used. `problems` holds each fault in the order of the file."""
+    """The configuration cannot be used. `problems` holds each fault in the order of its file, `marks` the files that
+    were read: a change of any of them may mend it."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        ordered = sorted(problems, key=lambda problem: (problem.line, problem.column, problem.key))
+    def __init__(self, problems: Iterable[Problem], marks: Marks | None = None) -> None:
+        self.marks = marks or {}
+        ordered = sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column, problem.key))
         self.problems: tuple[Problem, ...] = tuple(ordered[:MAX_PROBLEMS])
         lines = [str(problem) for problem in self.problems]
         if len(ordered) > MAX_PROBLEMS:

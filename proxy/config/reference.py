@@ -112,6 +112,8 @@ def _editable(schema: Schema) -> dict[str, Any]:
     if "description" in outer:
         outer["description"] = description(outer)
     inner = {name: part for name, part in schema.items() if name not in (*outer, "title", WORDS)}
+    if "items" in inner:
+        inner["items"] = {name: part for name, part in inner["items"].items() if name != WORDS}
     if "anyOf" in inner:
         inner["anyOf"] = [{name: part for name, part in one.items() if name != WORDS} for one in inner["anyOf"]]
     alternatives = [_resolved(one) for one in inner.get("anyOf", [inner])]

@@ -6,9 +6,19 @@ the one source of the commented example, of the reference page and of the JSON S
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    model_validator,
+)
 
-from proxy.config.addresses import checked_host, checked_key, checked_url
+from proxy.config.addresses import checked_host, checked_key, checked_origin, checked_url
+from proxy.config.key_files import Sources
 from proxy.model import Placement, Policy, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.breaker import BreakerRules
@@ -36,6 +46,11 @@ def _secret(key: SecretStr) -> SecretStr:
 Host = Annotated[str, AfterValidator(checked_host), Field(json_schema_extra={WORDS: "an IP address or a host name"})]
 Url = Annotated[str, AfterValidator(checked_url), Field(json_schema_extra={WORDS: "http:// or https://, host, port"})]
 Key = Annotated[SecretStr, AfterValidator(_secret), Field(json_schema_extra={WORDS: "one word of printable ASCII"})]
+Origin = Annotated[
+    str,
+    AfterValidator(checked_origin),
+    Field(json_schema_extra={WORDS: "an origin such as https://page.example, or *"}),
+]
 Port = Annotated[int, Field(ge=0, le=65535)]
 # Strict mode would want enum members and tuples, which YAML does not have; the values themselves stay closed sets.
 Word = Field(strict=False)
@@ -77,15 +92,35 @@ class Listen(Section):
     would wait for it and its sequences would count for ever."""
     keepalive_s: Annotated[float, Field(gt=0, le=3600)] = 75.0
     """How long an idle client connection stays open. Keep it above the idle time of a load balancer in front."""
+    api_keys_file: Annotated[str, Field(min_length=1)] | None = None
+    """File of the clients that may come in, one a line: a name and the SHA-256 of its key, as `crossover key NAME`
+    prints them. A client sends its key as Authorization: Bearer, x-api-key or api-key; without a right one the answer
+    is 401, and only the health paths are open. The key goes no further than here: engines never see it. A changed file
+    is taken over like this one. A relative path counts from this file's folder. null: no key is asked for, and a
+    client's own goes on to the engine."""
+    cors_origins: Annotated[
+        tuple[Origin, ...],
+        Field(strict=False, examples=[["https://page.example"]], json_schema_extra={WORDS: "a list of origins"}),
+        BeforeValidator(lambda value: () if value is None else value),
+    ] = ()
+    """Origins of web pages whose scripts may call this port from a browser, such as https://page.example or
+    http://localhost:3000; "*" alone lets every page. Pages send their key in a header of their own, never a cookie.
+    Empty: no page may read an answer, unless an engine says otherwise."""
 
 
 class Admin(Section):
-    """The port of the operators: metrics, status, decisions, reload, drain. It has no authentication."""
+    """The port of the operators: metrics, status, decisions, reload, drain. It asks for `token` where one is set."""
 
     host: Host = "127.0.0.1"
-    """Address to listen on. Widen it only inside a network that you trust: whoever reaches it can drain the proxy."""
+    """Address to listen on. Set a token before you widen it: whoever reaches the port can drain the proxy."""
     port: Port = 29000
     """Port to listen on; 0 takes any free port and logs it. Change it when another server has this one."""
+    token: Key | None = None
+    """What operators and scrapers send as Authorization: Bearer, or browsers as the password of any user, usually
+    "${VARIABLE}"; without it every path but /health is answered 401. null: whoever reaches the port may do all."""
+    token_file: Annotated[str, Field(min_length=1)] | None = None
+    """File that holds the token, instead of `token`; a relative path counts from this file's folder. A changed file is
+    taken over like this one."""
 
 
 class Backend(Section):
@@ -100,8 +135,8 @@ class Backend(Section):
     """Key sent to the engine in place of the client's, usually "${VARIABLE}". null passes the client's own
     key on, which is right when the engines check the keys of clients themselves."""
     api_key_file: Annotated[str, Field(min_length=1)] | None = None
-    """File that holds the key, instead of `api_key`; a relative path counts from this file's folder. Read at each
-    load, so a reload picks a new key up."""
+    """File that holds the key, instead of `api_key`; a relative path counts from this file's folder. A changed
+    file is taken over like this one."""
     max_in_flight: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = "auto"
     """Most sequences in flight there; further requests go to the other backend or wait. auto reads the engine's own
     limit (max_running_requests). Set a number when the engine slows down before that limit."""
@@ -277,6 +312,19 @@ class Settings(Section):
     circuit: Circuit = Circuit()
     retries: Retries = Retries()
     log: Log = Log()
+
+    _sources: Sources = PrivateAttr(default_factory=Sources)
+
+    @property
+    def sources(self) -> Sources:
+        """Which files the settings came from, and the clients that one of them named."""
+        return self._sources
+
+    def read_from(self, sources: Sources) -> Self:
+        """The same settings, from these files."""
+        copy = self.model_copy()
+        copy._sources = sources
+        return copy
 
     def rules(self) -> Rules:
         """What routing needs to know; a pin at run time is not part of the settings."""

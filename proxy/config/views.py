@@ -32,6 +32,8 @@ class Change:
 def effective(settings: Settings) -> str:
     """All settings in force as YAML, in the order of the file. A key read from a file is shown by its file alone."""
     shown = _shown(settings)
+    if shown["admin"]["token_file"] is not None:
+        shown["admin"]["token"] = None
     for backend in shown["backends"].values():
         if backend["api_key_file"] is not None:
             backend["api_key"] = None
@@ -40,18 +42,27 @@ def effective(settings: Settings) -> str:
 
 
 def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
-    """Every key whose value differs, in the order of the file."""
+    """Every key whose value differs, in the order of the file, and last the clients whose keys are in a file."""
     former = dict(_leaves(old))
-    return tuple(
+    changed = [
         Change(dotted(path), _shown(former[path]), _shown(value))
         for path, value in _leaves(new)
         if former[path] != value
-    )
+    ]
+    if old.sources.clients != new.sources.clients:
+        changed.append(Change("clients", _names(old), _names(new)))
+    return tuple(changed)
 
 
 def needs_restart(old: Settings, new: Settings) -> list[str]:
     """The keys that differ and that a running proxy cannot take over."""
     return [change.key for change in differences(old, new) if change.key in RESTART_KEYS]
+
+
+def _names(settings: Settings) -> list[str] | None:
+    """Who may come in; a client whose key alone has changed has the same name before and after."""
+    clients = settings.sources.clients
+    return None if clients is None else [client.name for client in clients]
 
 
 def _leaves(section: BaseModel, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from proxy.errors import CrossoverError, MethodNotAllowed
+from proxy.errors import CrossoverError, KeyRefused, MethodNotAllowed
 from proxy.model import Because, Decision, Dialect
 from proxy.protocol import dialects
 from proxy.protocol.headers import downstream_headers
@@ -61,6 +61,8 @@ def error_response(
         response.headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
     if isinstance(error, MethodNotAllowed):
         response.headers["Allow"] = ", ".join(sorted(error.allow))
+    if isinstance(error, KeyRefused):
+        response.headers["WWW-Authenticate"] = "Bearer"
     if close:
         response.force_close()
     return response

@@ -1,35 +1,34 @@
-"""Notices that the configuration file has changed. Reading it is in config/, taking it over in app.py.
+"""Notices that a file of the configuration has changed. Reading it is in config/, taking it over in app.py.
 
 Polling, not inotify: a mounted ConfigMap changes by a renamed link, a network disk tells nobody.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-# An edit is taken over within a second or two; one stat a second costs nothing.
+from proxy.config import Marks, mark
+
+# An edit is taken over within a second or two; one stat a second and file costs nothing.
 LOOK_EVERY_S = 1.0
-Mark = tuple[int, int, int] | None
 
 
 async def watch(
-    path: Path, seen: Mark, changed: Callable[[], Awaitable[object]], *, every_s: float = LOOK_EVERY_S
+    read: Callable[[], Marks], changed: Callable[[], Awaitable[object]], *, every_s: float = LOOK_EVERY_S
 ) -> None:
-    """Call `changed` after each change of the file at `path` since `seen`, until cancelled. A file that vanishes
-    changes nothing: editors replace files in two steps."""
+    """Call `changed` after each change of a file, until cancelled. `read` tells which files are in force, each with its
+    mark from before it was read: a reload may bring others. A file that vanishes changes nothing: editors replace files
+    in two steps."""
+    told: Marks = {}
     while True:
         await asyncio.sleep(every_s)
-        now = await asyncio.to_thread(mark, path)
-        if now is not None and now != seen:
-            seen = now
+        told = {path: told.get(path, seen) for path, seen in read().items()}
+        now = await asyncio.to_thread(_marks, tuple(told))
+        new = {path: seen for path, seen in now.items() if seen is not None and seen != told[path]}
+        if new:
+            told |= new
             await changed()
 
 
-def mark(path: Path) -> Mark:
-    """What tells one state of a file from the next; None where there is no file. Take it before reading the file, or
-    an edit right behind the reading goes unnoticed."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+def _marks(paths: Iterable[Path]) -> Marks:
+    return {path: mark(path) for path in paths}

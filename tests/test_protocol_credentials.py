@@ -1,0 +1,112 @@
+"""The keys that a request carries are found wherever clients put them, and compared to the end."""
+
+import base64
+import hmac
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.protocol.credentials import ClientKey, carries_token, client_of, presented_keys
+
+CLIENTS = tuple(ClientKey(name, sha256(f"key of {name}".encode()).digest()) for name in ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "keys"),
+    [
+        ([("Authorization", "Bearer k")], ("k",)),
+        ([("authorization", "bearer   k ")], ("k",)),
+        ([("AUTHORIZATION", "BEARER k l")], ("k l",)),
+        ([("X-Api-Key", " k ")], ("k",)),
+        ([("Api-Key", "k")], ("k",)),
+        ([("api-key", "3"), ("x-api-key", "2"), ("authorization", "Bearer 1")], ("1", "2", "3")),
+        ([("x-api-key", "first"), ("X-API-KEY", "second")], ("first",)),
+        ([("authorization", "Basic Zm9v")], ()),
+        ([("authorization", "k")], ()),
+        ([("authorization", "Bearer")], ()),
+        ([("authorization", "Bearer ")], ()),
+        ([("x-api-key", "")], ()),
+        ([("cookie", "key=k"), ("x-key", "k")], ()),
+        ([], ()),
+    ],
+)
+def test_keys_are_found_where_clients_put_them(pairs: list[tuple[str, str]], keys: tuple[str, ...]) -> None:
+    assert presented_keys(pairs) == keys
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_a_client_is_known_by_its_key(name: str) -> None:
+    assert client_of(CLIENTS, [f"key of {name}"]) == name
+    assert client_of(CLIENTS, ["wrong", f"key of {name}"]) == name
+
+
+@pytest.mark.parametrize(
+    "keys", [[], [""], ["key of"], ["key of d"], ["key of a "], [CLIENTS[0].digest.hex()], ["a"], ["\udcff"]]
+)
+def test_no_other_key_is_known(keys: list[str]) -> None:
+    assert client_of(CLIENTS, keys) is None
+
+
+def test_of_two_known_keys_the_first_counts() -> None:
+    assert client_of(CLIENTS, ["key of c", "key of a"]) == "c"
+
+
+@pytest.mark.parametrize("key", ["key of a", "key of b", "key of c", "wrong", ""])
+def test_a_key_is_compared_with_every_client_by_digests_whatever_it_is(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    client_of(CLIENTS, [key])
+    assert compared == [(sha256(key.encode()).digest(), client.digest) for client in CLIENTS]
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("said", "carried"),
+    [
+        ("Bearer sesame", True),
+        ("bearer  sesame ", True),
+        (basic("", "sesame"), True),
+        (basic("anybody", "sesame"), True),
+        (basic("sesame", ""), False),
+        (basic("x", "sesame:"), False),
+        ("sesame", False),
+        ("Bearer sesam", False),
+        ("Bearer sesame2", False),
+        ("Bearer", False),
+        ("Basic", False),
+        ("Basic sesame", False),
+        ("Basic \udcff", False),
+        ("Digest sesame", False),
+        ("", False),
+    ],
+)
+def test_a_token_is_carried_as_bearer_or_as_the_password_of_any_user(said: str, carried: bool) -> None:
+    assert carries_token(said, "sesame") is carried
+
+
+def test_a_token_is_compared_by_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[set[bytes]] = []
+    monkeypatch.setattr(hmac, "compare_digest", lambda *both: compared.append(set(both)))
+    carries_token("Bearer guess", "sesame")
+    assert compared == [{sha256(b"guess").digest(), sha256(b"sesame").digest()}]
+
+
+TOKENS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1)
+
+
+@given(said=TOKENS, token=TOKENS)
+def test_no_text_but_the_token_is_the_token(said: str, token: str) -> None:
+    assert carries_token(f"Bearer {said}", token) is (said == token)
+    assert carries_token(basic("user", said), token) is (said == token)
