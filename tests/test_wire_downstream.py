@@ -86,6 +86,15 @@ async def test_stamp_takes_the_place_of_the_backends_header() -> None:
     assert response.headers.getall("x-request-id") == ["ours"]
 
 
+@pytest.mark.parametrize(
+    ("content_type", "told"),
+    [("Text/Event-Stream; charset=utf-8", True), ("application/x-ndjson", True), ("application/json", False)],
+)
+async def test_stream_tells_proxies_in_front_not_to_buffer_it(content_type: str, told: bool) -> None:
+    response = open_response(200, [("Content-Type", content_type), ("x-accel-buffering", "yes")], [])
+    assert response.headers.getall("X-Accel-Buffering") == (["no"] if told else ["yes"])
+
+
 async def test_server_is_named_where_the_backend_names_none() -> None:
     assert open_response(200, [], []).headers["server"] == "crossover"
 

@@ -12,6 +12,9 @@ from proxy.wire.kept import Kept
 
 # Said where the engine says nothing; aiohttp would tell which Python and which library run here.
 SERVER = "crossover"
+# What comes piece by piece, whether we understand it or not: without a word, proxies in front gather it into bursts.
+STREAMED_TYPES = frozenset({"text/event-stream", "application/x-ndjson"})
+UNBUFFERED = ("X-Accel-Buffering", "no")
 
 
 class Downstream(web.StreamResponse):
@@ -20,7 +23,7 @@ class Downstream(web.StreamResponse):
     _cut = False
 
     def cut(self) -> None:
-        """End without the final chunk (or short of Content-Length): what was written is flushed, then it closes."""
+        """End without the final chunk, or short of Content-Length: what was written is flushed before."""
         self._cut = True
         self.force_close()
 
@@ -34,9 +37,13 @@ class Downstream(web.StreamResponse):
 def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Iterable[tuple[str, str]]) -> Downstream:
     """A response with the backend's end-to-end headers, names and order kept, and the proxy's own stamps.
 
-    A backend's own copy of a stamped header gives way; Content-Length decides the framing (else chunks).
+    A backend's own copy of a stamped header gives way; Content-Length decides the framing (else chunks). A stream tells
+    proxies in front not to buffer it.
     """
     response = Downstream(status=status)
+    headers, stamps = list(headers), list(stamps)
+    if _is_streamed(headers):
+        stamps.append(UNBUFFERED)
     ours = {name.lower() for name, _ in stamps}
     for name, value in headers:
         if name.lower() not in ours:
@@ -45,6 +52,11 @@ def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Itera
         response.headers[name] = value
     response.headers.setdefault("Server", SERVER)
     return response
+
+
+def _is_streamed(headers: Iterable[tuple[str, str]]) -> bool:
+    types = (value.partition(";")[0].strip().lower() for name, value in headers if name.lower() == "content-type")
+    return any(each in STREAMED_TYPES for each in types)
 
 
 def error_response(
