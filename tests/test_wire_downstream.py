@@ -6,8 +6,10 @@ from dataclasses import replace
 import orjson
 import pytest
 from aiohttp import web
+from fakes.ears import listen
 from fakes.raw import Said, ask, request
 from fakes.serving import serving
+from fakes.until import until
 
 from proxy.errors import (
     BackendBroken,
@@ -60,6 +62,29 @@ async def test_cut_answer_with_a_length_does_not_look_whole() -> None:
 
 async def test_what_was_written_before_the_cut_arrives() -> None:
     assert (await cut_after(b"x" * 300_000)).body == b"x" * 300_000
+
+
+@pytest.mark.parametrize(
+    ("headers", "reset"),
+    [
+        ([("content-type", "application/json")], True),
+        ([("content-type", "text/event-stream"), ("content-encoding", "gzip")], True),
+        ([("content-type", "text/event-stream")], False),  # its last event has told the error
+    ],
+)
+async def test_cut_answer_that_only_the_closing_ends_is_reset(headers: list[tuple[str, str]], reset: bool) -> None:
+    async def handler(came: web.BaseRequest) -> web.StreamResponse:
+        response = open_response(200, headers, [])
+        response.force_close()
+        await response.prepare(came)
+        await response.write(b"half")
+        response.cut()
+        return response
+
+    async with serving(handler) as port:
+        ear, _ = await listen(port, "/", b"", "1.0")
+        await until(lambda: ear.closed, what="the end of the connection")
+        assert (ear.whole.endswith(b"half"), ear.reset) == (True, reset)
 
 
 async def test_answer_that_is_not_cut_looks_whole() -> None:

@@ -1,5 +1,7 @@
 """The answer's way to the client: heads with the decision stamped on, errors of our own, and an honest abnormal end."""
 
+import socket
+import struct
 from collections.abc import Iterable
 
 from aiohttp import web
@@ -15,6 +17,8 @@ SERVER = "crossover"
 # What comes piece by piece, whether we understand it or not: without a word, proxies in front gather it into bursts.
 STREAMED_TYPES = frozenset({"text/event-stream", "application/x-ndjson"})
 UNBUFFERED = ("X-Accel-Buffering", "no")
+# SO_LINGER on, for no time: closing the socket then sends a reset instead of an orderly end.
+AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Downstream(web.StreamResponse):
@@ -23,9 +27,28 @@ class Downstream(web.StreamResponse):
     _cut = False
 
     def cut(self) -> None:
-        """End without the final chunk, or short of Content-Length: what was written is flushed before."""
+        """End without the final chunk, short of Content-Length, or by a reset: what was written is flushed before."""
         self._cut = True
         self.force_close()
+        if self._ends_by_closing and not self._can_tell_errors:
+            self._reset_at_close()
+
+    @property
+    def _ends_by_closing(self) -> bool:
+        """Whether nothing but the end of the connection ends the body, as with HTTP/1.0 clients."""
+        writer = self._payload_writer
+        return writer is not None and writer.length is None and not getattr(writer, "chunked", True)
+
+    @property
+    def _can_tell_errors(self) -> bool:
+        """Whether an error event can have been the last word; a reset could cost the client that very event."""
+        return _is_streamed(self.headers.items()) and "Content-Encoding" not in self.headers
+
+    def _reset_at_close(self) -> None:
+        transport = self._req.transport if self._req is not None else None
+        wire = transport.get_extra_info("socket") if transport is not None else None
+        if wire is not None:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
     async def write_eof(self, data: bytes = b"") -> None:
         """End the response; raises ConnectionResetError after `cut`, on which aiohttp closes without ending it."""
