@@ -6,8 +6,10 @@ from dataclasses import replace
 import orjson
 import pytest
 from aiohttp import web
+from fakes.ears import listen
 from fakes.raw import Said, ask, request
 from fakes.serving import serving
+from fakes.until import until
 
 from proxy.errors import (
     BackendBroken,
@@ -63,6 +65,29 @@ async def test_what_was_written_before_the_cut_arrives() -> None:
     assert (await cut_after(b"x" * 300_000)).body == b"x" * 300_000
 
 
+@pytest.mark.parametrize(
+    ("headers", "reset"),
+    [
+        ([("content-type", "application/json")], True),
+        ([("content-type", "text/event-stream"), ("content-encoding", "gzip")], True),
+        ([("content-type", "text/event-stream")], False),  # its last event has told the error
+    ],
+)
+async def test_cut_answer_that_only_the_closing_ends_is_reset(headers: list[tuple[str, str]], reset: bool) -> None:
+    async def handler(came: web.BaseRequest) -> web.StreamResponse:
+        response = open_response(200, headers, [])
+        response.force_close()
+        await response.prepare(came)
+        await response.write(b"half")
+        response.cut()
+        return response
+
+    async with serving(handler) as port:
+        ear, _ = await listen(port, "/", b"", "1.0")
+        await until(lambda: ear.closed, what="the end of the connection")
+        assert (ear.whole.endswith(b"half"), ear.reset) == (True, reset)
+
+
 async def test_answer_that_is_not_cut_looks_whole() -> None:
     async def handler(came: web.BaseRequest) -> web.StreamResponse:
         response = open_response(200, [], [])
@@ -85,6 +110,15 @@ async def test_order_and_repetition_of_headers_are_the_backends() -> None:
 async def test_stamp_takes_the_place_of_the_backends_header() -> None:
     response = open_response(200, [("X-Request-ID", "theirs")], [("x-request-id", "ours")])
     assert response.headers.getall("x-request-id") == ["ours"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "told"),
+    [("Text/Event-Stream; charset=utf-8", True), ("application/x-ndjson", True), ("application/json", False)],
+)
+async def test_stream_tells_proxies_in_front_not_to_buffer_it(content_type: str, told: bool) -> None:
+    response = open_response(200, [("Content-Type", content_type), ("x-accel-buffering", "yes")], [])
+    assert response.headers.getall("X-Accel-Buffering") == (["no"] if told else ["yes"])
 
 
 async def test_server_is_named_where_the_backend_names_none() -> None:

@@ -1,5 +1,7 @@
 """The answer's way to the client: heads with the decision stamped on, errors of our own, and an honest abnormal end."""
 
+import socket
+import struct
 from collections.abc import Iterable
 
 from aiohttp import web
@@ -12,6 +14,11 @@ from proxy.wire.kept import Kept
 
 # Said where the engine says nothing; aiohttp would tell which Python and which library run here.
 SERVER = "crossover"
+# What comes piece by piece, whether we understand it or not: without a word, proxies in front gather it into bursts.
+STREAMED_TYPES = frozenset({"text/event-stream", "application/x-ndjson"})
+UNBUFFERED = ("X-Accel-Buffering", "no")
+# SO_LINGER on, for no time: closing the socket then sends a reset instead of an orderly end.
+AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Downstream(web.StreamResponse):
@@ -20,9 +27,28 @@ class Downstream(web.StreamResponse):
     _cut = False
 
     def cut(self) -> None:
-        """End without the final chunk (or short of Content-Length): what was written is flushed, then it closes."""
+        """End without the final chunk, short of Content-Length, or by a reset: what was written is flushed before."""
         self._cut = True
         self.force_close()
+        if self._ends_by_closing and not self._can_tell_errors:
+            self._reset_at_close()
+
+    @property
+    def _ends_by_closing(self) -> bool:
+        """Whether nothing but the end of the connection ends the body, as with HTTP/1.0 clients."""
+        writer = self._payload_writer
+        return writer is not None and writer.length is None and not getattr(writer, "chunked", True)
+
+    @property
+    def _can_tell_errors(self) -> bool:
+        """Whether an error event can have been the last word; a reset could cost the client that very event."""
+        return _is_streamed(self.headers.items()) and "Content-Encoding" not in self.headers
+
+    def _reset_at_close(self) -> None:
+        transport = self._req.transport if self._req is not None else None
+        wire = transport.get_extra_info("socket") if transport is not None else None
+        if wire is not None:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
     async def write_eof(self, data: bytes = b"") -> None:
         """End the response; raises ConnectionResetError after `cut`, on which aiohttp closes without ending it."""
@@ -34,9 +60,13 @@ class Downstream(web.StreamResponse):
 def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Iterable[tuple[str, str]]) -> Downstream:
     """A response with the backend's end-to-end headers, names and order kept, and the proxy's own stamps.
 
-    A backend's own copy of a stamped header gives way; Content-Length decides the framing (else chunks).
+    A backend's own copy of a stamped header gives way; Content-Length decides the framing (else chunks). A stream tells
+    proxies in front not to buffer it.
     """
     response = Downstream(status=status)
+    headers, stamps = list(headers), list(stamps)
+    if _is_streamed(headers):
+        stamps.append(UNBUFFERED)
     ours = {name.lower() for name, _ in stamps}
     for name, value in headers:
         if name.lower() not in ours:
@@ -45,6 +75,11 @@ def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Itera
         response.headers[name] = value
     response.headers.setdefault("Server", SERVER)
     return response
+
+
+def _is_streamed(headers: Iterable[tuple[str, str]]) -> bool:
+    types = (value.partition(";")[0].strip().lower() for name, value in headers if name.lower() == "content-type")
+    return any(each in STREAMED_TYPES for each in types)
 
 
 def error_response(

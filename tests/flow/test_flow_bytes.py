@@ -166,16 +166,6 @@ def test_the_client_gets_the_bytes_of_a_stream_of_lines(stage: Stage, words: lis
     assert (said.whole, said.body) == (True, body)
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_a_stream_may_come_byte_by_byte(stage: Stage, end: bytes) -> None:
-    """Case H2: every cut there is, through characters and line ends alike."""
-    event = b"data: " + '{"choices":[{"delta":{"content":"你好 👩‍🚀 é"}}]}'.encode() + end + end
-    body = event * 3 + b":" + end + end + b"data:" + end + end + event + DONE.replace(b"\n", end)
-    planned = Planned(body, tuple(range(len(body))), content_type=EVENT_STREAM)
-    said = stage.ask("/v1/chat/completions", b'{"stream":true}', (), chunked=False, answer=planned)
-    assert (said.whole, said.body) == (True, body)
-
-
 def test_an_answer_larger_than_every_buffer_passes_whole(stage: Stage) -> None:
     body = bytes(range(256)) * 40_000
     said = stage.ask("/v1/chat/completions", body, (1, 70_000), chunked=True, answer=Planned(body, (3, 900_000)))

@@ -76,13 +76,6 @@ async def test_usage_is_read_whatever_the_line_ends_and_pieces(line_end: bytes, 
         assert (await stage.ended_one()).usage.completion_tokens == 42
 
 
-@ENDING
-async def test_first_content_is_timed_whatever_the_line_ends(line_end: bytes) -> None:
-    async with staged(a=in_pieces(TRICKY.replace(b"\n", line_end), 1)) as stage:
-        await stage.ask(stream=True)
-        assert (await stage.ended_one()).ttft_s is not None
-
-
 @DIALECT
 async def test_whole_stream_passes_unchanged(sample: Sample) -> None:
     async def send(exchange: Exchange) -> None:
@@ -136,11 +129,6 @@ async def test_stream_to_an_old_client_has_the_same_bytes() -> None:
         assert (said.body, said.header("transfer-encoding")) == (TRICKY, None)
 
 
-async def test_stream_tells_proxies_in_front_not_to_buffer() -> None:
-    async with staged(a=stream) as stage:
-        assert (await stage.ask(stream=True)).header("x-accel-buffering") == "no"
-
-
 # ---------------------------------------------------------------- at once
 
 
@@ -162,39 +150,6 @@ async def test_each_event_arrives_before_the_engine_sends_the_next(line_end: byt
         for number in range(20):
             assert f'"w{number}"'.encode() in (await client.chunk() or b"")
             arrived.release()
-
-
-@DIALECT
-async def test_each_event_arrives_at_once_in_every_dialect(sample: Sample) -> None:
-    arrived = asyncio.Semaphore(0)
-
-    async def stepwise(exchange: Exchange) -> None:
-        await exchange.stream_head(sample.content_type)
-        for each in sample.events:
-            await exchange.chunk(each)
-            await arrived.acquire()
-        await exchange.chunk(sample.end)
-        await exchange.end()
-
-    async with staged(a=stepwise) as stage, RawClient(stage.app.port) as client:
-        await client.send(request(sample.target, sample.body))
-        await client.head()
-        for each in sample.events:
-            assert await client.chunk() == each
-            arrived.release()
-
-
-@pytest.mark.parametrize("before", [b"", b'data: {"choices":[]}\n\n'], ids=["first", "later"])
-async def test_comment_arrives_while_the_engine_has_nothing_to_say(before: bytes) -> None:
-    async def comment(exchange: Exchange) -> None:
-        await exchange.stream_head()
-        await exchange.chunk(before + b": keep-alive\n\n")
-        await exchange.gone()
-
-    async with staged(a=comment) as stage, RawClient(stage.app.port) as client:
-        await client.send(request(body=chat(stream=True)))
-        async with asyncio.timeout(1.0):
-            await client.reader.readuntil(b": keep-alive\n\n")
 
 
 async def test_head_has_the_engines_content_type() -> None:
