@@ -1,0 +1,127 @@
+"""Ways in which an engine fails a request, and requests of every dialect to fail."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import orjson
+import pytest
+from fakes.dialects import SAMPLES, Sample
+from fakes.engine import Exchange, Script, content
+from fakes.raw import RawClient, Said, request
+from fakes.stage import Stage
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.model import Role
+
+# Probes that come once and never again: nothing but requests tells of the engines.
+UNPROBED = {"interval_s": 300}
+# Never opens: what is asked is what becomes of requests, not of circuits.
+STEADY = {"max_failures": 1000}
+
+EITHER_ROLE = pytest.mark.parametrize("role", list(Role), ids=str)
+STREAMING = pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
+VERSION = pytest.mark.parametrize("version", ["1.1", "1.0"])
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of request: a dialect, streaming or not."""
+
+    sample: Sample
+    stream: bool
+
+    @property
+    def body(self) -> bytes:
+        """What the client sends."""
+        return self.sample.body if self.stream else self.sample.body.replace(b'"stream":true', b'"stream":false')
+
+    def request(self, *lines: str, version: str = "1.1") -> bytes:
+        """The whole request."""
+        return request(self.sample.target, self.body, *lines, version=version)
+
+    async def ask(self, stage: Stage, *lines: str, version: str = "1.1") -> Said:
+        """Send it over a connection of its own and take the answer."""
+        async with RawClient(stage.app.port) as client:
+            await client.send(self.request(*lines, version=version))
+            return await client.answer()
+
+    async def serve(self, exchange: Exchange) -> None:
+        """The whole good answer, in the form that this request asks for."""
+        if not self.stream:
+            return await exchange.answer(PLAIN_ANSWER)
+        await exchange.stream_head(self.sample.content_type)
+        for each in (*self.sample.events, self.sample.end):
+            await exchange.chunk(each)
+        return await exchange.end()
+
+    async def begin(self, exchange: Exchange) -> None:
+        """The head and three events, or the first half of a plain answer."""
+        if not self.stream:
+            await exchange.head("200 OK", "content-type: application/json", f"content-length: {len(PLAIN_ANSWER)}")
+            return await exchange.send(PLAIN_ANSWER[:10])
+        await exchange.stream_head(self.sample.content_type)
+        for each in self.sample.events:
+            await exchange.chunk(each)
+        return None
+
+    def is_good(self, said: Said) -> bool:
+        """Whether an answer is the one of `serve`, whole."""
+        served = b"".join((*self.sample.events, self.sample.end)) if self.stream else PLAIN_ANSWER
+        return (said.status, said.body, said.whole) == (200, served, True)
+
+
+PLAIN_ANSWER = orjson.dumps({"id": "x", "text": "all of the answer", "done": True})
+FORMS = tuple(Form(sample, stream) for sample in SAMPLES for stream in (True, False))
+CHAT, PLAIN_CHAT = FORMS[:2]
+EVERY_FORM = pytest.mark.parametrize(
+    "form", FORMS, ids=[f"{each.sample.dialect}-{'stream' if each.stream else 'plain'}" for each in FORMS]
+)
+
+
+def pinned(role: Role) -> dict[str, str]:
+    """The `routing` section that asks `role` first, for every request."""
+    return {"policy": "pinned", "pin": role.value}
+
+
+def scripts(role: Role, first: Script, second: Script) -> dict[str, Script]:
+    """The scripts of a stage where `role`, which is asked first, has `first`."""
+    return {"a": first, "b": second} if role is Role.SPECULATIVE else {"a": second, "b": first}
+
+
+async def fail(exchange: Exchange) -> None:
+    await exchange.answer(b'{"object":"error","message":"boom","code":500}', "500 Internal Server Error")
+
+
+async def reset(exchange: Exchange) -> None:
+    exchange.reset()
+
+
+async def hang(exchange: Exchange) -> None:
+    """Say nothing until the other side gives up."""
+    await exchange.gone()
+
+
+async def cut(exchange: Exchange) -> None:
+    """Break off after the first word."""
+    await exchange.stream_head()
+    await exchange.event(content("w0"))
+    exchange.reset()
+
+
+async def late_close(exchange: Exchange) -> None:
+    """Wait two seconds, then close without a byte."""
+    await asyncio.sleep(2.0)  # sleeps: on a leaping loop
+    exchange.writer.close()
+
+
+def metric(stage: Stage, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that have these labels."""
+    families = text_string_to_metric_families(stage.app.metrics.exposition().decode())
+    samples = (each for family in families for each in family.samples if each.name == f"crossover_{name}")
+    return sum(each.value for each in samples if labels.items() <= each.labels.items())
+
+
+def ids(forms: Iterable[Form]) -> list[str]:
+    """Names of forms for pytest."""
+    return [f"{each.sample.dialect}-{'stream' if each.stream else 'plain'}" for each in forms]
