@@ -12,7 +12,7 @@ from fakes.raw import RawClient, Said, request
 from fakes.stage import Stage
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.model import Role
+from proxy.model import Dialect, Role
 
 # Probes that come once and never again: nothing but requests tells of the engines.
 UNPROBED = {"interval_s": 300}
@@ -125,3 +125,22 @@ def metric(stage: Stage, name: str, **labels: str) -> float:
 def ids(forms: Iterable[Form]) -> list[str]:
     """Names of forms for pytest."""
     return [f"{each.sample.dialect}-{'stream' if each.stream else 'plain'}" for each in forms]
+
+
+# What an engine's refusal inside a 200 calls itself, by the status that it stands for.
+_WORDS = {400: "invalid_request_error", 429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
+
+
+def refusing(form: Form, code: int) -> Script:
+    """HTTP 200 and an error as the first event, in the form's dialect; one of those that stream as SSE."""
+
+    async def refuse(exchange: Exchange) -> None:
+        error = {"message": "no", "type": _WORDS[code], "param": None}
+        named = form.sample.dialect in (Dialect.MESSAGES, Dialect.RESPONSES)
+        await exchange.stream_head(form.sample.content_type)
+        if named:
+            await exchange.chunk(b"event: error\n")
+        await exchange.event({"type": "error", "error": error} if named else {"error": {**error, "code": code}})
+        await exchange.end()
+
+    return refuse
