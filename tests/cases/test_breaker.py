@@ -30,6 +30,7 @@ from fakes.leaping import leaping, passed_s
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
+
 from proxy import tasks
 from proxy.model import CircuitState, Role
 

@@ -23,6 +23,7 @@ from fakes.leaping import leaping, passed_s
 from fakes.raw import RawClient, request
 from fakes.stage import Stage, staged
 from fakes.until import until
+
 from proxy import tasks
 from proxy.model import Outcome, Role
 

@@ -27,6 +27,7 @@ from fakes.leaping import leaping, passed_s
 from fakes.raw import RawClient
 from fakes.stage import Stage, staged
 from fakes.until import until
+
 from proxy.model import Outcome, Role
 
 NO_BUDGET = {"max_ratio": 0.0, "reserve": 0}

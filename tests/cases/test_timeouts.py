@@ -10,6 +10,7 @@ from fakes.leaping import leaping, passed_s
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, ask, chat, request
 from fakes.stage import Stage, staged
+
 from proxy.config import Settings
 from proxy.model import Outcome, Role
 
@@ -201,7 +202,7 @@ async def test_h20d_silence_is_counted_under_its_own_code(stream: bool) -> None:
         assert metric(stage, "failures_total", role="speculative", code="stall_timeout") == 1
 
 
-# ---------------------------------------------------------------- (e) and connections
+# ---------------------------------------------------------------- (e) no answer at all
 
 
 async def asked_after(stage: Stage, stream: bool) -> float:

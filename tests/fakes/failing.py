@@ -1,13 +1,15 @@
 """Ways in which an engine fails a request, and requests of every dialect to fail."""
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import orjson
 import pytest
 from fakes.dialects import SAMPLES, Sample
-from fakes.engine import Exchange, Script, content
+from fakes.engine import Exchange, FakeEngine, Script, content
 from fakes.raw import RawClient, Said, request
 from fakes.stage import Stage
 from prometheus_client.parser import text_string_to_metric_families
@@ -122,11 +124,6 @@ def metric(stage: Stage, name: str, **labels: str) -> float:
     return sum(each.value for each in samples if labels.items() <= each.labels.items())
 
 
-def ids(forms: Iterable[Form]) -> list[str]:
-    """Names of forms for pytest."""
-    return [f"{each.sample.dialect}-{'stream' if each.stream else 'plain'}" for each in forms]
-
-
 # What an engine's refusal inside a 200 calls itself, by the status that it stands for.
 _WORDS = {400: "invalid_request_error", 429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
 
@@ -144,3 +141,38 @@ def refusing(form: Form, code: int) -> Script:
         await exchange.end()
 
     return refuse
+
+
+async def serve_any(exchange: Exchange) -> None:
+    """Serve whatever form comes."""
+    asked = exchange.request
+    await next(each for each in FORMS if (each.sample.target, each.body) == (asked.target, asked.body)).serve(exchange)
+
+
+@dataclass
+class Paged(FakeEngine):
+    """An engine whose health pages may have scripts of their own, by path."""
+
+    pages: dict[str, Script] = field(default_factory=dict)
+    probed: int = 0
+
+    async def _serve(self, exchange: Exchange) -> None:
+        path = exchange.request.target.partition("?")[0]
+        self.probed += path in ("/ready", "/health")
+        if path in self.pages:
+            await self.pages[path](exchange)
+        else:
+            await super()._serve(exchange)
+
+
+@contextlib.contextmanager
+def black_hole() -> Iterator[str]:
+    """The url of a port that takes no connection and refuses none: its backlog is full and nobody accepts."""
+    with socket.socket() as listener, contextlib.ExitStack() as held:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(8):
+            filler = held.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"

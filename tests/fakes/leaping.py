@@ -40,7 +40,7 @@ class LeapingSocketLoop(asyncio.SelectorEventLoop):
     def _is_quiet(self) -> bool:
         if self._selector.select(0):
             return False
-        time.sleep(QUIET_S)
+        time.sleep(QUIET_S)  # sleeps: QUIET_S says what for
         return not self._selector.select(0)
 
 
