@@ -380,8 +380,13 @@ class Trip:
 
     def _blame(self, trouble: Trouble, fault: Fault) -> Event:
         """What a failure tells the breaker."""
-        spared = fault is Fault.REQUEST or (fault is Fault.UNKNOWN and self._relay.suspicion.spares)
-        return Event.NEUTRAL if trouble.doubtful and spared else trouble.event
+        if not trouble.doubtful or fault is Fault.BACKEND:
+            return trouble.event
+        if fault is Fault.UNKNOWN:
+            if not self._relay.suspicion.spares:
+                return trouble.event
+            self._relay.suspicion = blame.spare(self._relay.suspicion)
+        return Event.NEUTRAL
 
     def _judge(self, event: Event) -> None:
         if self._assignment is not None and not self._judged:

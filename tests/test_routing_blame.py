@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.routing.blame import Fault, Suspicion, begin, end
+from proxy.routing.blame import MAX_SPARED, Fault, Suspicion, begin, end, spare
 
 
 def test_untried_failure_is_the_backends_when_nothing_is_known() -> None:
@@ -36,3 +36,25 @@ def test_no_trial_is_left_over_when_all_have_ended(faults: list[Fault]) -> None:
     for fault in faults:
         suspicion = end(suspicion, fault)
     assert suspicion.trials == 0
+
+
+def test_suspicion_ends_when_nothing_is_tried_any_more() -> None:
+    suspicious = end(begin(Suspicion()), Fault.REQUEST)
+    for _ in range(MAX_SPARED):
+        assert suspicious.spares
+        suspicious = spare(suspicious)
+    assert not suspicious.spares
+
+
+def test_suspicion_begins_anew_with_each_request_that_fails_on_both_sides() -> None:
+    worn = spare(end(begin(Suspicion()), Fault.REQUEST))
+    assert end(begin(worn), Fault.REQUEST) == end(begin(Suspicion()), Fault.REQUEST)
+
+
+def test_failures_spared_while_a_trial_is_under_way_use_nothing_up() -> None:
+    trying = begin(end(begin(Suspicion()), Fault.REQUEST))
+    assert spare(trying) == trying
+
+
+def test_nothing_is_spared_below_zero() -> None:
+    assert spare(Suspicion()) == Suspicion()
