@@ -380,13 +380,10 @@ class Trip:
 
     def _blame(self, trouble: Trouble, fault: Fault) -> Event:
         """What a failure tells the breaker."""
-        if not trouble.doubtful or fault is Fault.BACKEND:
+        if not trouble.doubtful:
             return trouble.event
-        if fault is Fault.UNKNOWN:
-            if not self._relay.suspicion.spares:
-                return trouble.event
-            self._relay.suspicion = blame.spare(self._relay.suspicion)
-        return Event.NEUTRAL
+        excused, self._relay.suspicion = blame.excuse(self._relay.suspicion, fault)
+        return Event.NEUTRAL if excused else trouble.event
 
     def _judge(self, event: Event) -> None:
         if self._assignment is not None and not self._judged:

@@ -19,7 +19,8 @@ def after(health: Health, *signs: Evidence, rules: HealthRules | None = None) ->
     return health
 
 
-@pytest.mark.parametrize(("sign", "up"), [(HIT, True), (TOKENS, True), (MISS, False), (NOT_READY, False), (REFUSED, False)]
+@pytest.mark.parametrize(
+    ("sign", "up"), [(HIT, True), (TOKENS, True), (MISS, False), (NOT_READY, False), (REFUSED, False)]
 )
 def test_the_first_evidence_decides_when_nothing_is_known(sign: Evidence, up: bool) -> None:
     health = advance(HealthRules(), Health(), sign, 3.0)

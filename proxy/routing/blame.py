@@ -30,12 +30,6 @@ class Suspicion:
     trials: int = 0
     spared: int = 0
 
-    @property
-    def spares(self) -> bool:
-        """Whether a failure that was not tried on both sides counts for nothing: requests are suspected, or trials
-        that will tell are still under way."""
-        return self.spared > 0 or self.trials > 0
-
 
 def begin(suspicion: Suspicion) -> Suspicion:
     """After a failed request has been sent to the other backend."""
@@ -48,8 +42,14 @@ def end(suspicion: Suspicion, fault: Fault) -> Suspicion:
     return Suspicion(suspicion.trials - 1, shown[fault])
 
 
-def spare(suspicion: Suspicion) -> Suspicion:
-    """After an untried failure has been spared; a trial under way will tell of it, so that it uses nothing up."""
+def excuse(suspicion: Suspicion, fault: Fault) -> tuple[bool, Suspicion]:
+    """Whether a failure counts for nothing, and the suspicion after it.
+
+    One that was not tried on both sides does so while requests are suspected, or while trials that will tell are still
+    under way; these use nothing up.
+    """
+    if fault is not Fault.UNKNOWN:
+        return fault is Fault.REQUEST, suspicion
     if suspicion.trials:
-        return suspicion
-    return Suspicion(0, max(0, suspicion.spared - 1))
+        return True, suspicion
+    return suspicion.spared > 0, Suspicion(0, max(0, suspicion.spared - 1))

@@ -114,7 +114,7 @@ class Names:
         if isinstance(host, str) and host.endswith(".test"):
             if host in self.hanging:
                 self.hung += 1
-                self.let_go.wait(30.0)
+                self.let_go.wait(5.0)
             if host not in self.known:
                 raise socket.gaierror(socket.EAI_NONAME, "no such name")
             host = self.known[host]

@@ -1,13 +1,14 @@
 """A loop with real sockets that never waits: when they are quiet too, its clock leaps to the next timer.
 
-So a case that speaks of minutes takes milliseconds with its own numbers. What has passed is counted by the leaps alone,
-and a slow machine adds nothing to it. Everything that talks must live in this loop: other processes are not waited for.
+So a case that speaks of minutes takes milliseconds with its own numbers. Its clock moves by leaps alone, and a slow
+machine adds nothing to it. Everything that talks must live in this loop: threads and processes are not waited for.
 """
 
 import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable
+from heapq import heappop
 from types import SimpleNamespace
 from typing import ParamSpec
 from unittest.mock import patch
@@ -27,15 +28,22 @@ class LeapingSocketLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.leapt_s = 0.0
+        self._began_s = time.monotonic()
 
     def time(self) -> float:
-        return super().time() + self.leapt_s
+        return self._began_s + self.leapt_s
 
     def _run_once(self) -> None:
         if not self._ready and not self._stopping and self._is_quiet():
-            due_s = min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=0.0)
-            self.leapt_s += max(0.0, due_s - self.time())
+            self._leap()
         super()._run_once()
+
+    def _leap(self) -> None:
+        while self._scheduled and self._scheduled[0].cancelled():
+            self._timer_cancelled_count -= 1
+            heappop(self._scheduled)._scheduled = False
+        if self._scheduled:
+            self.leapt_s += max(0.0, self._scheduled[0].when() - self.time())
 
     def _is_quiet(self) -> bool:
         if self._selector.select(0):
@@ -45,7 +53,7 @@ class LeapingSocketLoop(asyncio.SelectorEventLoop):
 
 
 def passed_s() -> float:
-    """Seconds that have passed by leaps; the difference of two is what a wait took, whatever the machine was at."""
+    """Seconds that have passed on such a loop's clock; the difference of two is what a wait took."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, LeapingSocketLoop)
     return loop.leapt_s
