@@ -178,6 +178,8 @@ class Desk:
     def settle(self, assignment: Assignment, outcome: Outcome, *, unheard: bool = False) -> None:
         """End an attempt's lease. `unheard` says the engine may decode on for a while: the client left, or we gave
         up, before the first token, where engines look for a lost client only every few seconds."""
+        if unheard and outcome is Outcome.FAILED_BEFORE_COMMIT:
+            self.observe_health(assignment.backend, Evidence.SILENCE)
         self._end(assignment, outcome, self._linger_s(assignment, outcome, unheard=unheard))
 
     def take_back(self, assignment: Assignment) -> None:
@@ -203,7 +205,7 @@ class Desk:
 
     def tokens_flowed(self, backend: Backend) -> None:
         """Generation bytes came from a backend: the best sign of health there is."""
-        if backend.health.up is not True or backend.health.misses:
+        if backend.health.up is not True or backend.health.misses or backend.health.doubtful:
             self.observe_health(backend, Evidence.TOKENS)
 
     # ------------------------------------------------------------ evidence from the wires

@@ -99,5 +99,7 @@ class Hearing:
 
     def _blame(self, trouble: Trouble, fault: Fault) -> Event:
         """What a failure tells the breaker."""
-        spared = fault is Fault.REQUEST or (fault is Fault.UNKNOWN and self._record.suspicion.spares)
-        return Event.NEUTRAL if trouble.doubtful and spared else trouble.event
+        if not trouble.doubtful:
+            return trouble.event
+        excused, self._record.suspicion = blame.excuse(self._record.suspicion, fault)
+        return Event.NEUTRAL if excused else trouble.event

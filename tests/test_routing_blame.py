@@ -1,31 +1,64 @@
 """Whom a failure is held against."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.routing.blame import Fault, Suspicion, begin, end
+from proxy.routing.blame import MAX_SPARED, Fault, Suspicion, begin, end, excuse
+
+SUSPICIOUS = end(begin(Suspicion()), Fault.REQUEST)
+
+
+def spares(suspicion: Suspicion) -> bool:
+    """Whether a failure that was not tried on both sides counts for nothing."""
+    return excuse(suspicion, Fault.UNKNOWN)[0]
 
 
 def test_untried_failure_is_the_backends_when_nothing_is_known() -> None:
-    assert not Suspicion().spares
+    assert not spares(Suspicion())
 
 
 def test_untried_failure_is_spared_while_a_trial_is_under_way() -> None:
-    assert begin(Suspicion()).spares
+    assert spares(begin(Suspicion()))
 
 
 def test_untried_failure_is_spared_after_a_request_failed_on_both_sides() -> None:
-    assert end(begin(Suspicion()), Fault.REQUEST).spares
+    assert spares(SUSPICIOUS)
 
 
 def test_untried_failure_is_the_backends_again_after_the_other_side_served_one() -> None:
-    suspicious = end(begin(Suspicion()), Fault.REQUEST)
-    assert not end(begin(suspicious), Fault.BACKEND).spares
+    assert not spares(end(begin(SUSPICIOUS), Fault.BACKEND))
 
 
 def test_suspicion_stays_when_a_trial_shows_nothing() -> None:
-    suspicious = end(begin(Suspicion()), Fault.REQUEST)
-    assert end(begin(suspicious), Fault.UNKNOWN) == suspicious
+    assert end(begin(SUSPICIOUS), Fault.UNKNOWN) == SUSPICIOUS
+
+
+@pytest.mark.parametrize("suspicion", [Suspicion(), SUSPICIOUS, begin(SUSPICIOUS)])
+@pytest.mark.parametrize(("fault", "excused"), [(Fault.REQUEST, True), (Fault.BACKEND, False)])
+def test_tried_failure_is_judged_by_what_was_shown_and_by_nothing_else(
+    suspicion: Suspicion, fault: Fault, excused: bool
+) -> None:
+    assert excuse(suspicion, fault) == (excused, suspicion)
+
+
+def test_suspicion_ends_when_nothing_is_tried_any_more() -> None:
+    suspicion, answers = SUSPICIOUS, []
+    for _ in range(MAX_SPARED + 2):
+        excused, suspicion = excuse(suspicion, Fault.UNKNOWN)
+        answers.append(excused)
+    assert answers == [True] * MAX_SPARED + [False] * 2
+
+
+def test_suspicion_begins_anew_with_each_request_that_fails_on_both_sides() -> None:
+    _, worn = excuse(SUSPICIOUS, Fault.UNKNOWN)
+    assert worn != SUSPICIOUS
+    assert end(begin(worn), Fault.REQUEST) == SUSPICIOUS
+
+
+def test_failures_spared_while_a_trial_is_under_way_use_nothing_up() -> None:
+    trying = begin(SUSPICIOUS)
+    assert excuse(trying, Fault.UNKNOWN) == (True, trying)
 
 
 @given(st.lists(st.sampled_from(Fault), max_size=20))

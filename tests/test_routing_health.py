@@ -1,6 +1,6 @@
 """Health from probe answers and flowing tokens."""
 
-from itertools import cycle, islice, product
+from itertools import cycle, islice, product, takewhile
 
 import pytest
 from hypothesis import given
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from proxy.routing.health import Evidence, Health, HealthRules, advance
 
 HIT, MISS, NOT_READY, TOKENS = Evidence.HIT, Evidence.MISS, Evidence.NOT_READY, Evidence.TOKENS
+REFUSED, SILENCE = Evidence.REFUSED, Evidence.SILENCE
 UP, DOWN = Health(True), Health(False)
 
 
@@ -18,7 +19,9 @@ def after(health: Health, *signs: Evidence, rules: HealthRules | None = None) ->
     return health
 
 
-@pytest.mark.parametrize(("sign", "up"), [(HIT, True), (TOKENS, True), (MISS, False), (NOT_READY, False)])
+@pytest.mark.parametrize(
+    ("sign", "up"), [(HIT, True), (TOKENS, True), (MISS, False), (NOT_READY, False), (REFUSED, False)]
+)
 def test_the_first_evidence_decides_when_nothing_is_known(sign: Evidence, up: bool) -> None:
     health = advance(HealthRules(), Health(), sign, 3.0)
     assert (health.up, health.since_s) == (up, 3.0)
@@ -106,7 +109,9 @@ def test_a_backend_never_comes_down_without_enough_in_a_row_since_the_last_hit(
         health = advance(rules, health, sign, 0.0)
         since_hit = [] if sign is HIT else [*since_hit, sign]
         if was and not health.up:
-            assert since_hit.count(NOT_READY) >= 2 or since_hit[-rules.max_misses :] == [MISS] * rules.max_misses
+            in_a_row = list(takewhile(lambda each: each in (MISS, REFUSED, SILENCE), reversed(since_hit)))
+            weight = in_a_row.count(MISS) + rules.refused_weighs * in_a_row.count(REFUSED)
+            assert since_hit.count(NOT_READY) >= 2 or weight >= rules.max_misses or SILENCE in since_hit
             since_hit = []
 
 
@@ -122,5 +127,45 @@ def test_misses_alone_always_take_a_backend_down(rules: HealthRules, run: list[E
 
 def test_every_state_takes_every_evidence_and_is_known_from_then_on() -> None:
     known = (Health(*state) for state in product((True, False), range(4), range(3), range(3)))
-    for health, sign in product((Health(), *known), Evidence):
+    for health, sign in product((Health(), *known), set(Evidence) - {SILENCE}):
         assert advance(HealthRules(), health, sign, 1.0).up is not None
+
+
+@pytest.mark.parametrize(("max_misses", "needed"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 2), (100, 2)])
+def test_two_refused_probes_take_a_backend_down(max_misses: int, needed: int) -> None:
+    rules = HealthRules(max_misses=max_misses)
+    assert after(UP, *[REFUSED] * needed, rules=rules).up is False
+    assert after(UP, *[REFUSED] * (needed - 1), rules=rules).up is True
+
+
+def test_a_hit_between_two_refused_probes_keeps_a_backend_up() -> None:
+    assert after(UP, REFUSED, HIT, REFUSED).up is True
+
+
+def test_tokens_bring_a_backend_up_that_only_refused_probes() -> None:
+    assert after(UP, REFUSED, REFUSED, TOKENS).up is True
+
+
+@pytest.mark.parametrize("sign", [MISS, NOT_READY, REFUSED])
+def test_one_failed_look_takes_a_backend_down_after_a_silent_generation(sign: Evidence) -> None:
+    assert after(UP, SILENCE, sign).up is False
+
+
+@pytest.mark.parametrize("cleared_by", [HIT, TOKENS])
+def test_silence_is_forgotten_when_the_backend_generates(cleared_by: Evidence) -> None:
+    assert after(UP, SILENCE, cleared_by) == UP
+    assert after(UP, SILENCE, cleared_by, MISS).up is True
+
+
+def test_silence_alone_takes_no_backend_down() -> None:
+    """The request itself may be what never gets an answer."""
+    assert after(UP, *[SILENCE] * 20).up is True
+
+
+def test_silence_says_nothing_of_a_backend_that_nobody_has_seen() -> None:
+    assert after(Health(), SILENCE).up is None
+
+
+def test_backend_that_came_down_in_doubt_is_believed_again_after_its_first_hit() -> None:
+    down = after(UP, SILENCE, MISS)
+    assert (down.doubtful, after(down, HIT).doubtful, after(down, HIT, HIT).up) == (True, False, True)

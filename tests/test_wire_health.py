@@ -34,9 +34,14 @@ async def test_ready_engine_is_not_asked_for_its_health() -> None:
     assert set(rig.control.asked) == {"/ready"}
 
 
-@pytest.mark.parametrize("failure", [BackendUnreachable("no"), BackendBroken("late")])
-async def test_engine_that_does_not_answer_is_a_miss(failure: UpstreamError) -> None:
-    assert await Rig(ready=failure).probe.probe() is Evidence.MISS
+@pytest.mark.parametrize("engine", list(EngineKind))
+@pytest.mark.parametrize(
+    ("failure", "evidence"), [(BackendUnreachable("no"), Evidence.REFUSED), (BackendBroken("late"), Evidence.MISS)]
+)
+async def test_engine_that_is_not_there_is_told_from_one_that_does_not_answer(
+    failure: UpstreamError, evidence: Evidence, engine: EngineKind
+) -> None:
+    assert await Rig(engine, ready=failure, health=failure).probe.probe() is evidence
 
 
 async def test_failing_page_is_a_miss() -> None:
@@ -92,6 +97,40 @@ async def test_old_engine_is_not_asked_again_for_what_it_has_not() -> None:
     assert rig.control.asked.count("/ready") == 1
 
 
+async def test_old_engine_is_asked_for_its_ready_page_again_after_a_while() -> None:
+    """It may have been replaced by a newer one between two probes."""
+    rig = Rig(ready=Said(404), health=Said())
+    await rig.probes(2)
+    rig.control.pages["/ready"] = Said()
+    rig.clock.now_s += DEEP_EVERY_S
+    assert await rig.probes(3) == [Evidence.HIT] * 3
+    assert rig.control.asked[-3:] == ["/ready"] * 3
+
+
+async def test_old_engine_is_asked_for_its_ready_page_again_once_it_was_gone() -> None:
+    rig = Rig(ready=Said(404), health=BackendUnreachable("no"))
+    await rig.probes(1)
+    rig.control.pages["/ready"] = Said()
+    assert await rig.probes(1) == [Evidence.HIT]
+
+
+async def test_green_page_is_not_asked_while_generations_are_silent() -> None:
+    rig = Rig(ready=Said(), health=Said(503))
+    rig.probe.tell(Evidence.HIT)
+    rig.probe.tell(Evidence.SILENCE)
+    rig.probe.tell(await rig.probe.probe())
+    assert (rig.control.asked, rig.backend.health.up) == (["/health"], False)
+
+
+async def test_green_page_is_believed_again_after_the_engine_has_generated() -> None:
+    rig = Rig(ready=Said(), health=Said())
+    rig.probe.tell(Evidence.HIT)
+    rig.probe.tell(Evidence.SILENCE)
+    for _ in range(2):
+        rig.probe.tell(await rig.probe.probe())
+    assert rig.control.asked == ["/health", "/ready"]
+
+
 async def test_old_engine_tells_nothing_between_two_generating_probes() -> None:
     assert await Rig(ready=Said(404), health=Said()).probes(2) == [Evidence.HIT, None]
 
@@ -99,7 +138,7 @@ async def test_old_engine_tells_nothing_between_two_generating_probes() -> None:
 async def test_old_engine_that_is_gone_is_missed_at_every_probe() -> None:
     """No generation runs there that asking again could pile up on."""
     rig = Rig(ready=Said(404), health=BackendUnreachable("no"))
-    assert await rig.probes(3) == [Evidence.MISS] * 3
+    assert await rig.probes(3) == [Evidence.REFUSED] * 3
 
 
 async def test_old_engine_that_hangs_is_missed_once_in_a_while() -> None:

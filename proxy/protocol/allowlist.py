@@ -149,7 +149,7 @@ UPGRADE_PATHS = frozenset({"/v1/realtime"})
 STATEFUL_PREFIX = "/v1/responses/"
 """What is under it lives in the memory of the one engine that made the id."""
 
-LIVENESS_PATHS = frozenset({"/health/live", "/livez", "/healthz"})
+LIVENESS_PATHS = frozenset({"/health/live", "/live", "/livez", "/healthz"})
 """Answered by the proxy: it runs."""
 
 READINESS_PATHS = frozenset({"/health", "/ready", "/readyz", "/health/ready", "/ping", "/health_generate"})

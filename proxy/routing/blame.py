@@ -8,6 +8,11 @@ one was. What a failure does to a circuit is not here (breaker.py), nor the budg
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Untried failures that one request shown to be poisonous excuses. At the usual budget of a tenth every tenth failure is
+# tried; with fewer than ten a run of poison would be held against the backend between two trials, and with far more a
+# backend that dies where nothing may be retried would be spared for long.
+MAX_SPARED = 20
+
 
 class Fault(StrEnum):
     """What a second attempt on the other backend showed of the first one's failure."""
@@ -19,24 +24,32 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """`trials` are second attempts under way; `on_request` is what the last one that showed something showed."""
+    """`trials` are second attempts under way; `spared` is how many more untried failures are held against requests,
+    since the last trial that showed something showed that a request was to blame."""
 
     trials: int = 0
-    on_request: bool = False
-
-    @property
-    def spares(self) -> bool:
-        """Whether a failure that was not tried on both sides counts for nothing: requests are suspected, or trials
-        that will tell are still under way."""
-        return self.on_request or self.trials > 0
+    spared: int = 0
 
 
 def begin(suspicion: Suspicion) -> Suspicion:
     """After a failed request has been sent to the other backend."""
-    return Suspicion(suspicion.trials + 1, suspicion.on_request)
+    return Suspicion(suspicion.trials + 1, suspicion.spared)
 
 
 def end(suspicion: Suspicion, fault: Fault) -> Suspicion:
     """After that attempt has shown `fault`."""
-    on_request = suspicion.on_request if fault is Fault.UNKNOWN else fault is Fault.REQUEST
-    return Suspicion(suspicion.trials - 1, on_request)
+    shown = {Fault.REQUEST: MAX_SPARED, Fault.BACKEND: 0, Fault.UNKNOWN: suspicion.spared}
+    return Suspicion(suspicion.trials - 1, shown[fault])
+
+
+def excuse(suspicion: Suspicion, fault: Fault) -> tuple[bool, Suspicion]:
+    """Whether a failure counts for nothing, and the suspicion after it.
+
+    One that was not tried on both sides does so while requests are suspected, or while trials that will tell are still
+    under way; these use nothing up.
+    """
+    if fault is not Fault.UNKNOWN:
+        return fault is Fault.REQUEST, suspicion
+    if suspicion.trials:
+        return True, suspicion
+    return suspicion.spared > 0, Suspicion(0, max(0, suspicion.spared - 1))

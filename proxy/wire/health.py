@@ -2,7 +2,8 @@
 
 `/ready` is asked often: on SGLang it only reads flags. `/health` is not cheap there: it runs a generation, takes a
 second at least, and ones that time out pile up in the scheduler. So it is asked rarely, alone and with patience: when
-`/ready` says no (an engine marked unhealthy stays so until a `/health` succeeds) or does not exist (before 0.5.20).
+`/ready` says no (an engine marked unhealthy stays so until a `/health` succeeds), does not exist (before 0.5.20), or is
+not to be believed: its flags stay green over a dead scheduler, which shows by generations without a first byte.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from proxy.wire.control import Control
 
 # SGLang gives its own health generation 20 s; a probe that gives up earlier leaves an orphan in the scheduler.
 DEEP_PROBE_S = 25.0
-# Least time between two `/health` calls to one SGLang.
+# Least time between two `/health` calls to one SGLang, and between two looks for a `/ready` that was not there: another
+# version may have been started since.
 DEEP_EVERY_S = 10.0
 
 
@@ -33,7 +35,7 @@ class HealthProbe:
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._deep_at_s = float("-inf")
-        self._has_ready = engine is EngineKind.SGLANG
+        self._no_ready_until_s = float("-inf") if engine is EngineKind.SGLANG else float("inf")
 
     async def run(self) -> None:
         """Probe until cancelled."""
@@ -43,14 +45,15 @@ class HealthProbe:
 
     async def probe(self) -> Evidence | None:
         """Ask once; None when there is nothing new to tell."""
-        if not self._has_ready:
+        now_s = self._desk.clock()
+        if self._backend.health.doubtful or now_s < self._no_ready_until_s:
             return await self._ask_health()
         try:
             reply = await self._control.get("/ready", within_s=self._timeout_s)
-        except UpstreamError:
-            return Evidence.MISS
+        except UpstreamError as error:
+            return _missed(error)
         if reply.status in (404, 405):
-            self._has_ready = False
+            self._no_ready_until_s = now_s + DEEP_EVERY_S
             return await self._ask_health()
         if reply.status == 503:
             return await self._doubt()
@@ -61,8 +64,8 @@ class HealthProbe:
             return await self._deep()
         try:
             reply = await self._control.get("/health", within_s=self._timeout_s)
-        except UpstreamError:
-            return Evidence.MISS
+        except UpstreamError as error:
+            return _missed(error)
         return Evidence.HIT if reply.status < 400 else Evidence.NOT_READY
 
     async def _doubt(self) -> Evidence | None:
@@ -77,14 +80,18 @@ class HealthProbe:
         self._deep_at_s = now_s
         try:
             reply = await self._control.get("/health", within_s=DEEP_PROBE_S)
-        except BackendUnreachable:
-            self._deep_at_s = float("-inf")  # nothing was started there, so asking again soon costs nothing
-            return Evidence.MISS
-        except UpstreamError:
-            return Evidence.MISS
+        except UpstreamError as error:
+            if isinstance(error, BackendUnreachable):
+                # Nothing was started there, so asking again soon costs nothing; and what comes back may be another.
+                self._deep_at_s = self._no_ready_until_s = float("-inf")
+            return _missed(error)
         return Evidence.HIT if reply.status < 400 else Evidence.NOT_READY
 
     def tell(self, evidence: Evidence | None) -> None:
         """Hand evidence to the desk; None says nothing."""
         if evidence is not None:
             self._desk.observe_health(self._backend, evidence)
+
+
+def _missed(error: UpstreamError) -> Evidence:
+    return Evidence.REFUSED if isinstance(error, BackendUnreachable) else Evidence.MISS

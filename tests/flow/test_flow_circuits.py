@@ -9,6 +9,7 @@ from fakes.stage import Stage, staged
 from fakes.until import until
 
 from proxy.model import CircuitState, Role
+from proxy.routing.blame import MAX_SPARED
 
 SLOW_PROBES = {"interval_s": 300}
 
@@ -95,6 +96,17 @@ async def test_engine_is_blamed_again_after_poison_when_it_alone_fails() -> None
             await poisonous(stage)
         stage.a.script = fail
         for _ in range(5):
+            await stage.ask()
+        assert stage.circuit().state is CircuitState.OPEN
+
+
+async def test_engine_is_blamed_again_after_poison_when_nothing_may_be_retried_any_more() -> None:
+    """No second attempt will ever show that it is the engine now: the suspicion has to end by itself."""
+    async with staged(a=poison, b=poison, retries={"max_ratio": 0.0, "reserve": 1}) as stage:
+        await poisonous(stage)
+        stage.a.script = fail
+        for _ in range(MAX_SPARED + 5):
+            assert stage.circuit().state is CircuitState.CLOSED
             await stage.ask()
         assert stage.circuit().state is CircuitState.OPEN
 

@@ -1,12 +1,10 @@
 """Each wait has a limit of its own and its own error; an answer that makes progress has none (H15, H16, H20)."""
 
 import asyncio
-import contextlib
-import socket
-from collections.abc import Iterator
 
 import pytest
 from fakes.engine import Exchange, FakeEngine, content, either
+from fakes.failing import black_hole
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, ask, chat, request
 from fakes.stage import staged
@@ -24,19 +22,6 @@ async def never(exchange: Exchange) -> None:
 async def head_only(exchange: Exchange) -> None:
     await exchange.stream_head()
     await exchange.gone()
-
-
-@contextlib.contextmanager
-def black_hole() -> Iterator[str]:
-    """The url of a port that takes no connection and refuses none: its backlog is full and nobody accepts."""
-    with socket.socket() as listener, contextlib.ExitStack() as held:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(8):
-            filler = held.enter_context(socket.socket())
-            filler.setblocking(False)
-            filler.connect_ex(listener.getsockname())
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 # ---------------------------------------------------------------- connect
