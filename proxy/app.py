@@ -17,8 +17,9 @@ from proxy import __version__, config, logs
 from proxy.admin import Admin
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
-from proxy.door import Door, FrontServer, Readiness
+from proxy.door import Door, Readiness
 from proxy.errors import ConfigError
+from proxy.front import FrontServer
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
