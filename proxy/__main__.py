@@ -69,6 +69,7 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
 def _add_status(commands: Any) -> None:
     status = commands.add_parser("status", help="what a running proxy is doing")
     status.add_argument("url", nargs="?", default="http://127.0.0.1:29000", metavar="URL", help="its admin port")
+    status.add_argument("--ca", type=Path, metavar="FILE", help="PEM of the authority behind its certificate (https)")
     status.set_defaults(run=_status)
 
 
@@ -107,7 +108,7 @@ def _engine(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from proxy import check  # noqa: PLC0415
 
-    return check.status(options.url)
+    return check.status(options.url, options.ca)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ import argparse
 import asyncio
 import http.client
 import os
+import ssl
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 from proxy import config
@@ -78,17 +80,33 @@ def _state(backend: Backend) -> str:
     return ", ".join(said)
 
 
-def status(url: str) -> int:
-    """Print the status JSON of a running proxy."""
+def status(url: str, ca_file: Path | None = None) -> int:
+    """Print the status JSON of a running proxy, trusted by `ca_file` where that is given."""
     try:
+        context = ssl.create_default_context(cafile=ca_file)
         # No proxies from the environment: the admin port is on this machine or one the operator named.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
         with opener.open(f"{url.rstrip('/')}/status", timeout=ASK_WITHIN_S) as answer:
             _say(answer.read().decode())
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        _say(f"no status from {url} ({error}); is the proxy running, and is this its admin port?", sys.stderr)
+        _say(f"no status from {url} ({error}); {_mend(error)}", sys.stderr)
         return FAILED
     return OK
+
+
+def _mend(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return (
+            "name the authority of its certificate (admin.tls.cert_file) by --ca FILE, and the host as it stands there"
+        )
+    if isinstance(reason, ssl.SSLError) and "CERTIFICATE_REQUIRED" in str(reason):
+        return "admin.tls.client_ca_file asks for a certificate: use curl --cert FILE --key FILE"
+    if isinstance(error, http.client.BadStatusLine | http.client.RemoteDisconnected | ConnectionError):
+        return "is the proxy running, and is this its admin port? With admin.tls the URL begins with https://"
+    return "is the proxy running, and is this its admin port?"
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:

@@ -16,7 +16,7 @@ from proxy import config, logs, tasks
 from proxy.app import App
 from proxy.config import InvalidConfig, Settings
 from proxy.errors import ConfigError
-from proxy.wire.reload import Mark, mark, watch
+from proxy.wire.reload import Beside, Mark, mark, watch
 
 OK, FAILED = 0, 1
 # The last of the three standard streams, by its descriptor.
@@ -91,6 +91,7 @@ async def serve(
     asyncio.get_running_loop().set_exception_handler(logs.loop_failed(logger))
     app = App(settings, logger, source)
     signals = _Signals(app.reload)
+    beside = Beside(lambda: config.watched_files(app.settings))  # before the start reads them once more
     try:
         await app.start()
     except ConfigError as error:
@@ -99,7 +100,7 @@ async def serve(
         return FAILED
     if greet is not None:
         greet(app)
-    watcher = tasks.spawn(watch(*file, app.reload), name="config watch") if file is not None else None
+    watcher = tasks.spawn(watch(*file, app.reload, beside=beside), name="config watch") if file is not None else None
     try:
         await _until_signalled(app, signals)
     finally:

@@ -84,10 +84,10 @@ def test_the_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch, code: in
 
 
 def test_status_asks_the_default_operators_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(check, "status", lambda url: asked.append(url) or 0)
-    assert main(["status"]) == main(["status", "http://x:1"]) == 0
-    assert asked == ["http://127.0.0.1:29000", "http://x:1"]
+    asked: list[tuple[str, Path | None]] = []
+    monkeypatch.setattr(check, "status", lambda url, ca_file: asked.append((url, ca_file)) or 0)
+    assert main(["status"]) == main(["status", "https://x:1", "--ca", "ca.pem"]) == 0
+    assert asked == [("http://127.0.0.1:29000", None), ("https://x:1", Path("ca.pem"))]
 
 
 def test_those_who_only_serve_load_no_laboratory() -> None:

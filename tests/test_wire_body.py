@@ -1,7 +1,6 @@
 """A body is read whole and within its limits."""
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.test_utils import make_mocked_request
 
 from proxy.errors import BodyTimeout, BodyTooLarge, InvalidRequest
-from proxy.wire.body import read_body
+from proxy.wire.body import Bodies, BodyRules
 
 
 def posting(*pieces: bytes, ends: bool = True, failure: Exception | None = None, **headers: str) -> web.BaseRequest:
@@ -29,8 +28,8 @@ def posting(*pieces: bytes, ends: bool = True, failure: Exception | None = None,
     return make_mocked_request("POST", "/", named, payload=content)
 
 
-def read(request: web.BaseRequest, max_bytes: int = 10, pause_s: float = 1.0) -> Awaitable[bytes]:
-    return read_body(request, max_bytes=max_bytes, pause_s=pause_s)
+async def read(request: web.BaseRequest, max_bytes: int = 10, pause_s: float = 1.0) -> bytes:
+    return (await Bodies(BodyRules(max_bytes, pause_s)).read(request)).content
 
 
 async def test_body_is_read_whole() -> None:

@@ -3,6 +3,7 @@
 settings.py holds the keys, loading.py the way from a file, views.py what is shown; the rest serves these three.
 """
 
+from proxy.config.certificates import contexts, watched_files
 from proxy.config.loading import from_mapping, load, override
 from proxy.config.problems import InvalidConfig, Problem
 from proxy.config.reference import schema
@@ -16,6 +17,7 @@ __all__ = [
     "InvalidConfig",
     "Problem",
     "Settings",
+    "contexts",
     "differences",
     "effective",
     "from_mapping",
@@ -23,4 +25,5 @@ __all__ = [
     "needs_restart",
     "override",
     "schema",
+    "watched_files",
 ]

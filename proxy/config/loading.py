@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.config.addresses import checked_key
+from proxy.config.certificates import file_problems
 from proxy.config.conflicts import conflicts
 from proxy.config.mends import schema_problems
 from proxy.config.problems import InvalidConfig, KeyPath, Problem
-from proxy.config.settings import EXAMPLE_URLS, Backend, Settings
+from proxy.config.settings import EXAMPLE_URLS, Backend, Settings, Tls
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Role
 
@@ -25,7 +26,7 @@ MAX_FILE_BYTES = 1 << 20
 # The longest token known is a JWT of a few KiB; larger is not a key.
 MAX_KEY_FILE_BYTES = 1 << 16
 
-_TEXT_KEYS = frozenset({"api_key", "api_key_file"})
+_TEXT_KEYS = frozenset({"api_key", "api_key_file", "cert_file", "key_file", "client_ca_file"})
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Settings:
@@ -74,9 +75,25 @@ def _settled(document: Document, folder: Path) -> Settings:
                 problems.append(document.problem(("backends", role.value, "api_key_file"), str(error)))
             else:
                 backends[role.value] = backend.model_copy(update={"api_key": key})
+    settings = settings.model_copy(
+        update={
+            "backends": settings.backends.model_copy(update=backends),
+            "listen": settings.listen.model_copy(update={"tls": _placed(settings.listen.tls, folder)}),
+            "admin": settings.admin.model_copy(update={"tls": _placed(settings.admin.tls, folder)}),
+        }
+    )
+    problems += [document.problem(path, message) for path, message in file_problems(settings)]
     if problems:
         raise InvalidConfig(problems)
-    return settings.model_copy(update={"backends": settings.backends.model_copy(update=backends)})
+    return settings
+
+
+def _placed(tls: Tls | None, folder: Path) -> Tls | None:
+    """The same files, by paths that hold from the working directory."""
+    if tls is None:
+        return None
+    names = {name: getattr(tls, name) for name in Tls.model_fields}
+    return tls.model_copy(update={name: str(folder / file) for name, file in names.items() if file is not None})
 
 
 def _validated(document: Document, of_interest: frozenset[str] | None = None) -> tuple[Settings, list[Problem]]:
@@ -116,8 +133,9 @@ def _with_backends(values: object, urls: Mapping[Role, str] | None = None) -> ob
 
 
 def _pruned(value: Any, broken: frozenset[KeyPath], path: KeyPath = ()) -> Any:
-    """The values without the broken ones. A list with something broken in it goes whole."""
-    if path in broken or (isinstance(value, list | tuple) and any(one[: len(path)] == path for one in broken)):
+    """The values without the broken ones. A list, or a section that may be left out, goes whole."""
+    whole = isinstance(value, list | tuple) or path[-1:] == ("tls",)
+    if path in broken or (whole and any(one[: len(path)] == path for one in broken)):
         return None
     if not isinstance(value, dict):
         return value

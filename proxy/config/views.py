@@ -41,17 +41,23 @@ def effective(settings: Settings) -> str:
 
 def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
     """Every key whose value differs, in the order of the file."""
-    former = dict(_leaves(old))
+    former, latter = dict(_leaves(old)), dict(_leaves(new))
+    # A section that may be left out has keys on one side only.
     return tuple(
-        Change(dotted(path), _shown(former[path]), _shown(value))
-        for path, value in _leaves(new)
-        if former[path] != value
+        Change(dotted(path), _shown(former.get(path)), _shown(latter.get(path)))
+        for path in dict.fromkeys((*latter, *former))
+        if former.get(path) != latter.get(path)
     )
 
 
 def needs_restart(old: Settings, new: Settings) -> list[str]:
     """The keys that differ and that a running proxy cannot take over."""
-    return [change.key for change in differences(old, new) if change.key in RESTART_KEYS]
+    switched = [
+        f"{name}.tls"
+        for name, one, other in (("listen", old.listen.tls, new.listen.tls), ("admin", old.admin.tls, new.admin.tls))
+        if (one is None) != (other is None)
+    ]
+    return [change.key for change in differences(old, new) if change.key in RESTART_KEYS] + switched
 
 
 def _leaves(section: BaseModel, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
