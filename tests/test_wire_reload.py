@@ -9,7 +9,7 @@ from fakes.until import until
 
 from proxy import tasks
 from proxy.wire import reload
-from proxy.wire.reload import Mark, mark
+from proxy.wire.reload import Beside, Mark, mark
 
 
 class Watched:
@@ -130,3 +130,44 @@ async def test_a_change_during_a_change_is_not_lost(path: Path) -> None:
 
 def test_where_there_is_no_file_there_is_no_mark(tmp_path: Path) -> None:
     assert mark(tmp_path / "missing.yaml") is None
+
+
+# ---------------------------------------------------------------- files that the configuration names
+
+
+def test_file_beside_is_news_once_for_each_change(path: Path) -> None:
+    beside = Beside(lambda: [path])
+    assert [beside.changed() for _ in range(2)] == [False, False]
+    path.write_text("another text")
+    assert [beside.changed() for _ in range(2)] == [True, False]
+
+
+def test_file_beside_that_vanishes_is_news_only_when_another_is_there(path: Path) -> None:
+    beside = Beside(lambda: [path])
+    path.unlink()
+    assert not beside.changed()
+    path.write_text("another text")
+    assert beside.changed()
+
+
+def test_file_that_was_not_named_before_is_looked_at_once_more(path: Path, tmp_path: Path) -> None:
+    named = [path]
+    beside = Beside(lambda: named)
+    (tmp_path / "late").touch()
+    named.append(tmp_path / "late")
+    assert [beside.changed() for _ in range(2)] == [True, False]
+
+
+async def test_change_beside_is_told_like_one_of_the_file_itself(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "tls.crt"
+    other.write_text("one")
+    told: list[str] = []
+
+    async def changed() -> None:
+        told.append(other.read_text())
+
+    watching = reload.watch(path, mark(path), changed, beside=Beside(lambda: [other]), every_s=0.001)
+    task = tasks.spawn(watching, name="watch")
+    other.write_text("another text")
+    await until(lambda: told[-1:] == ["another text"])
+    await tasks.end(task)

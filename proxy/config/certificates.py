@@ -117,8 +117,9 @@ def _require(key: str, name: str, mark: bytes, what: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-    return str(reason).replace("_", " ").lower()
+    if isinstance(error, ssl.SSLError):
+        return error.reason.replace("_", " ").lower() if error.reason else "not PEM inside"
+    return getattr(error, "strerror", None) or type(error).__name__
 
 
 def _no_password() -> str:
