@@ -1,9 +1,11 @@
 """Settings shown and compared, with secrets masked."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from fakes.certificates import Files
 
 from proxy.config import RESTART_KEYS, Change, Settings, differences, effective, from_mapping, needs_restart, override
 from proxy.config.problems import dotted
@@ -79,3 +81,17 @@ def test_change_of_a_socket_needs_a_restart(key: str, value: object) -> None:
 
 def test_restart_keys_exist() -> None:
     assert {dotted(path) for path in key_paths()} >= RESTART_KEYS
+
+
+def test_switching_tls_takes_a_restart_and_changing_its_files_does_not(tmp_path: Path) -> None:
+    plain = settings()
+    first, second = (settings(listen={"tls": Files(tmp_path / name).section}) for name in ("one", "two"))
+    assert needs_restart(plain, first) == needs_restart(first, plain) == ["listen.tls"]
+    assert needs_restart(first, second) == needs_restart(first, first) == []
+
+
+def test_keys_of_a_section_that_comes_or_goes_are_differences(tmp_path: Path) -> None:
+    plain, secure = settings(), settings(admin={"tls": Files(tmp_path).section})
+    came = [(each.key, each.old) for each in differences(plain, secure)]
+    assert came == [("admin.tls.cert_file", None), ("admin.tls.key_file", None)]
+    assert [(each.key, each.new) for each in differences(secure, plain)] == came
