@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from fakes.engine import Exchange
 from fakes.raw import RawClient, Said, ask, chat, request
-from fakes.stage import Stage, staged
-from fakes.until import until
+from fakes.stage import staged
+from fakes.until import turns, until
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.app import App
@@ -81,6 +81,23 @@ async def test_connection_over_the_limit_is_told_503_and_when_to_come_again() ->
         assert said.header("retry-after") == "1"
         assert await second.rest() == b""
         assert refused(stage.app, "too_many_connections") == 1
+
+
+async def test_connection_over_the_limit_can_read_its_answer_though_it_sent_on() -> None:
+    async with (
+        staged(listen={"max_connections": 1}) as stage,
+        RawClient(stage.app.port) as first,
+        RawClient(stage.app.port) as second,
+    ):
+        await first.send(HEALTH)
+        await first.answer()
+        second.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(3):
+            await second.send(request(body=chat()))
+            await until(lambda: refused(stage.app, "too_many_connections") == 1)
+            await turns(20)
+        second.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        require_error(await second.answer(), 503, "too_many_connections")
 
 
 async def test_connections_within_the_limit_are_served_while_others_are_turned_away() -> None:
@@ -233,7 +250,8 @@ async def test_large_body_in_one_piece_with_its_head_is_no_large_head() -> None:
 
 
 async def test_endless_head_is_answered_431_before_its_time_is_over() -> None:
-    async with staged(listen={"max_head_bytes": 2048}) as stage, RawClient(stage.app.port) as client:
+    listen = {"max_head_bytes": 2048, "max_headers": 10_000}
+    async with staged(listen=listen) as stage, RawClient(stage.app.port) as client:
         await client.send(b"GET /healthz HTTP/1.1\r\n")
         async with dripping(client, b"x-a: " + b"a" * 200 + b"\r\n"):
             await require_last(client, 431, "head_too_large")
@@ -335,6 +353,18 @@ async def test_bytes_of_a_body_are_free_once_its_answer_begins_or_its_client_has
         await until(lambda: stage.app._bodies.held_bytes == 0, what="nothing held")
 
 
+async def test_bytes_of_a_body_are_free_when_its_client_leaves_before_the_answer() -> None:
+    async def never(exchange: Exchange) -> None:
+        await exchange.gone()
+
+    async with staged(never, listen=HELD) as stage:
+        async with RawClient(stage.app.port) as client:
+            await client.send(request(body=chat(padding="x" * 9_000)))
+            await until(lambda: stage.a.open, what="the request at the engine")
+            assert stage.app._bodies.held_bytes > 9_000
+        await until(lambda: stage.app._bodies.held_bytes == 0, what="nothing held")
+
+
 # ---------------------------------------------------------------- those who are idle, deaf or loud
 
 
@@ -344,6 +374,16 @@ async def test_idle_connection_is_closed_and_counted() -> None:
         await client.answer()
         assert await client.rest() == b""
         assert closed(stage.app, "idle") == 1
+
+
+async def test_connection_that_has_begun_a_request_is_not_idle() -> None:
+    async with staged(listen={"keepalive_s": 0.1}) as stage, RawClient(stage.app.port) as client:
+        await client.send(HEALTH)
+        await client.answer()
+        await client.send(HEALTH[:10])
+        await asyncio.sleep(0.3)  # sleeps: longer than the limit that must not apply
+        await client.send(HEALTH[10:])
+        assert (await client.answer()).status == 200
 
 
 async def test_client_that_takes_nothing_of_a_stream_is_dropped_and_counted() -> None:
@@ -383,21 +423,20 @@ async def test_client_that_sends_dozens_of_requests_ahead_is_counted() -> None:
 
 
 async def test_limits_of_a_reload_hold_for_connections_that_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with staged() as stage, RawClient(stage.app.port) as client:
-        await client.send(HEALTH)
-        await client.answer()
-        await reload_with(stage, monkeypatch, max_connections=1, max_head_bytes=1024)
+    keys = {"max_connections": 2, "max_head_bytes": 1024, "max_body_bytes": 1024}
+    async with (
+        staged() as stage,
+        RawClient(stage.app.port) as client,
+        RawClient(stage.app.port) as other,
+    ):
+        for each in (client, other):
+            await each.send(HEALTH)
+            await each.answer()
+        listen = stage.app.settings.listen.model_copy(update=keys)
+        monkeypatch.setattr(stage.app, "_source", lambda: stage.app.settings.model_copy(update={"listen": listen}))
+        assert (await stage.app.reload())[0]
         assert (await ask(stage.app.port, HEALTH)).status == 503
         await client.send(LARGE["one long value"])
         await require_last(client, 431, "head_too_large")
-
-
-async def reload_with(stage: Stage, monkeypatch: pytest.MonkeyPatch, **keys: object) -> None:
-    listen = stage.app.settings.listen.model_copy(update=keys)
-    monkeypatch.setattr(stage.app, "_source", lambda: stage.app.settings.model_copy(update={"listen": listen}))
-    assert await stage.app.reload() == (True, [*changes(keys)])
-
-
-def changes(keys: dict[str, object]) -> list[str]:
-    defaults = {"max_connections": 10000, "max_head_bytes": 65536}
-    return [f"listen.{key}: {defaults[key]} -> {value}" for key, value in keys.items()]
+        await other.send(request(body=chat(padding="x" * 2_000)))
+        require_error(await other.answer(), 413, "body_too_large")
