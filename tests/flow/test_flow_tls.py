@@ -230,6 +230,19 @@ async def test_client_that_takes_nothing_of_its_answer_is_dropped_under_tls(file
         client.leave(reset=True)
 
 
+async def test_client_that_takes_nothing_of_a_long_answer_to_a_question_is_dropped_under_tls(files: Files) -> None:
+    async def long(exchange: Exchange) -> None:
+        await exchange.answer(b"x" * (24 << 20))
+
+    async with secured(files, long, unread_timeout_s=QUICK) as stage:
+        stage.b.script = long
+        async with Secure(stage.app.port, files.client_context()) as client:
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await client.send(request("/v1/models", method="GET"))
+            await until(lambda: closed(stage, "unread") == 1, what="the client dropped")
+            client.leave(reset=True)
+
+
 # ---------------------------------------------------------------- what is wrong with the files
 
 
