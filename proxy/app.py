@@ -109,9 +109,13 @@ class App:
             line.start()
         listen, admin = self.settings.listen, self.settings.admin
         for section, context in (await asyncio.to_thread(config.contexts, self.settings)).items():
-            room = self._front.room if section == "listen" else _endless
-            handshake_s = listen.head_timeout_s
-            self._tls[section] = TlsPort(context, handshake_s=handshake_s, closed=self.metrics.closed, room=room)
+            self._tls[section] = TlsPort(
+                context,
+                handshake_s=listen.head_timeout_s,
+                closed=self.metrics.closed,
+                room=self._front.room if section == "listen" else _endless,
+                layered=self._front.layered,
+            )
         admin_runner = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
         self.admin_port, _ = await self._listen(admin_runner, "admin", admin.host, admin.port)
         front_runner = web.ServerRunner(self._front, shutdown_timeout=END_WITHIN_S)

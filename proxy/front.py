@@ -65,6 +65,11 @@ class FrontServer(web.Server):
         """How many more connections there may be."""
         return self.rules.max_connections - len(self._connections)
 
+    def layered(self, protocol: asyncio.Protocol, beneath: asyncio.Transport) -> None:
+        """Know the transport under the TLS of a new connection."""
+        if isinstance(protocol, _Front):
+            protocol.beneath = beneath
+
     def pre_shutdown(self) -> None:
         """Close idle connections now and busy ones after their answer. aiohttp would leave idle ones open and deaf."""
         self.leaving = True
@@ -109,6 +114,8 @@ class FrontServer(web.Server):
         for connection, transport in tuple(self._connections.items()):
             if isinstance(connection, _Front):
                 unsent_bytes = transport.get_write_buffer_size()
+                if connection.beneath is not None:
+                    unsent_bytes += connection.beneath.get_write_buffer_size()
                 if connection.unread_s(unsent_bytes, now_s) >= self.rules.unread_s:
                     self.metrics.closed(CloseReason.UNREAD)
                     transport.abort()
@@ -135,13 +142,14 @@ class _Front(RequestHandler):
     """One connection. Answers what aiohttp itself refuses (broken framing), what is over our limits, and what we failed
     to catch."""
 
-    __slots__ = ("_body", "_head_bytes", "_refused", "_server", "_unread")
+    __slots__ = ("_body", "_head_bytes", "_refused", "_server", "_unread", "beneath")
 
     def __init__(self, server: FrontServer, **named: Any) -> None:
         super().__init__(server, **named)
         self._server = server
         self._body: StreamReader | None = None  # of the newest request
         self._head_bytes = 0  # of a head that has not ended
+        self.beneath: asyncio.Transport | None = None  # under TLS
         self._refused = False  # no further request is read
         self._unread: tuple[int, float] | None = None  # how much waited to be taken, and since when so much
 

@@ -25,7 +25,8 @@ class TlsPort:
     """Makes protocols for a listening socket: they shake hands, then hand over to what `make` makes.
 
     `context` may be replaced at any time, later handshakes use the new one. `room` says how many connections there may
-    be beside those that are handed over; `closed` is told of each that was not.
+    be beside those that are handed over; `closed` is told of each that was not. `layered` is told the transport
+    under the TLS of each that is: what a client does not take waits in that one, unseen from above.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class TlsPort:
         handshake_s: float,
         closed: Callable[[CloseReason], None],
         room: Callable[[], float],
+        layered: Callable[[asyncio.Protocol, asyncio.Transport], None],
     ) -> None:
         self.context = context
         self.handshake_s = handshake_s
         self.closed = closed
+        self.layered = layered
         self._room = room
         self._greeting: dict[_Greeter, asyncio.Task[None]] = {}
 
@@ -79,7 +82,7 @@ class TlsPort:
             if secured is None:
                 transport.abort()
         if secured is not None:
-            greeter.hand_over(secured)
+            greeter.hand_over(secured, transport)
 
 
 class _Greeter(asyncio.Protocol):
@@ -101,12 +104,13 @@ class _Greeter(asyncio.Protocol):
     def connection_lost(self, _: BaseException | None) -> None:
         self._lost = True
 
-    def hand_over(self, transport: asyncio.Transport) -> None:
+    def hand_over(self, transport: asyncio.Transport, beneath: asyncio.Transport) -> None:
         """Give the connection to the server; not one that the client has closed meanwhile."""
         if self._lost:
             return
         transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         protocol = self._make()
+        self._port.layered(protocol, beneath)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         for data in self._early:
