@@ -73,6 +73,7 @@ def _add_status(commands: Any) -> None:
     status.add_argument(
         "--token-file", type=Path, metavar="FILE", help="holds admin.token; default: CROSSOVER_ADMIN_TOKEN"
     )
+    status.add_argument("--ca", type=Path, metavar="FILE", help="PEM of the authority behind its certificate (https)")
     status.set_defaults(run=_status)
 
 
@@ -117,7 +118,7 @@ def _engine(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from proxy import check  # noqa: PLC0415
 
-    return check.status(options.url, options.token_file)
+    return check.status(options.url, options.token_file, options.ca)
 
 
 def _key(options: argparse.Namespace) -> int:

@@ -17,19 +17,22 @@ from proxy import __version__, config, logs
 from proxy.admin import Admin
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
-from proxy.door import Door, FrontServer, Readiness
+from proxy.door import Door, Readiness
 from proxy.errors import ConfigError
+from proxy.front import FrontServer
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
-from proxy.plan import line_rules, plan, queue_rules, relay_rules
+from proxy.plan import body_rules, connection_rules, line_rules, plan, queue_rules, relay_rules
 from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.reading import read
 from proxy.relay import Relay
 from proxy.state.backend import Backend
 from proxy.wire.admission import Admission
+from proxy.wire.body import Bodies
 from proxy.wire.pair import Pair
+from proxy.wire.tls import Site, TlsPort
 
 # Connections that may wait to be accepted: a burst of a thousand clients must not be refused by the kernel.
 BACKLOG = 4096
@@ -68,8 +71,10 @@ class App:
         self.desk.on_decision = self.metrics.decided
         self.admission = Admission(self.desk, queue_rules(settings))
         self.pair = Pair(self.desk, self._facts_came)
-        self.relay = Relay(self.desk, self.admission, self.pair, relay_rules(settings), self._ended)
-        self.informer = Informer(self.desk, self.pair, relay_rules(settings))
+        self._bodies = Bodies(body_rules(settings))
+        self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, relay_rules(settings))
+        self.relay.on_end = self._ended
+        self.informer = Informer(self.desk, self.pair, self._bodies)
         self.door = Door(
             relay=self.relay,
             informer=self.informer,
@@ -79,9 +84,12 @@ class App:
             readiness=self.readiness,
         )
         self._set_gate(settings)
-        self._front = FrontServer(self.door, self.metrics, logger, keepalive_s=settings.listen.keepalive_s)
+        self._front = FrontServer(
+            self.door, self.metrics, logger, connection_rules(settings), keepalive_s=settings.listen.keepalive_s
+        )
+        self._tls: dict[str, TlsPort] = {}  # by section; empty without TLS
         self._runners: list[web.BaseRunner] = []
-        self._site: web.TCPSite | None = None
+        self._site: Site | None = None
         self._turn = asyncio.Lock()  # starting and reloading, one at a time
         self.port = 0
         self.admin_port = 0
@@ -103,6 +111,14 @@ class App:
         for line in lines:
             line.start()
         listen, admin = self.settings.listen, self.settings.admin
+        for section, context in (await asyncio.to_thread(config.contexts, self.settings)).items():
+            self._tls[section] = TlsPort(
+                context,
+                handshake_s=listen.head_timeout_s,
+                closed=self.metrics.closed,
+                room=self._front.room if section == "listen" else _endless,
+                layered=self._front.layered,
+            )
         admin_runner = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
         self.admin_port, _ = await self._listen(admin_runner, "admin", admin.host, admin.port)
         front_runner = web.ServerRunner(self._front, shutdown_timeout=END_WITHIN_S)
@@ -141,6 +157,8 @@ class App:
         await self._end()
         for runner in reversed(self._runners):
             await runner.cleanup()
+        for port in self._tls.values():
+            await port.stop()
         self.phase = Phase.STOPPED
         await self.pair.stop()
         self.logger.info("stopped", in_flight=self.desk.snapshot().in_flight)
@@ -165,6 +183,7 @@ class App:
     async def _reload(self) -> tuple[bool, list[str]]:
         try:
             settings = await asyncio.to_thread(self._source)
+            contexts = await asyncio.to_thread(config.contexts, settings)
         except InvalidConfig as error:
             self.files = {**self.settings.sources.marks, **error.marks}
             return self._reject([str(problem) for problem in error.problems])
@@ -175,6 +194,8 @@ class App:
             return self._reject([f"{key} cannot change while running; restart for it" for key in stuck])
         changes = [f"{each.key}: {each.old} -> {each.new}" for each in config.differences(self.settings, settings)]
         self._adopt(settings)
+        for section, port in self._tls.items():
+            port.context, port.handshake_s = contexts[section], settings.listen.head_timeout_s
         self.reload_failed = False
         self.metrics.reloaded(accepted=True)
         self.logger.info("config_reloaded", changes=changes)
@@ -197,6 +218,7 @@ class App:
             self.desk,
             waiting=self.admission.waiting,
             connections=len(self._front.connections) if self._runners else 0,
+            held_body_bytes=self._bodies.held_bytes,
             ready=self.readiness().ready,
             reload_failed=self.reload_failed,
         )
@@ -237,7 +259,9 @@ class App:
         self._set_gate(settings)
         self.desk.reload(plan(settings))
         self.admission.rules = queue_rules(settings)
-        self.relay.rules = self.informer.rules = relay_rules(settings)
+        self.relay.rules = relay_rules(settings)
+        self._bodies.rules = body_rules(settings)
+        self._front.adopt(connection_rules(settings))
         self.door.engines = _engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
@@ -262,10 +286,10 @@ class App:
         self.logger.error("config_rejected", problems=problems)
         return False, problems
 
-    async def _listen(self, runner: web.BaseRunner, section: str, host: str, port: int) -> tuple[int, web.TCPSite]:
+    async def _listen(self, runner: web.BaseRunner, section: str, host: str, port: int) -> tuple[int, Site]:
         await runner.setup()
         self._runners.append(runner)
-        site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+        site = Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get(section))
         try:
             await site.start()
         except OSError as error:
@@ -309,6 +333,10 @@ class App:
         self.warnings = disagreements(speculative, baseline)
         for each in self.warnings:
             self.logger.warning("backends_disagree", code=each.code, message=each.message)
+
+
+def _endless() -> float:
+    return float("inf")
 
 
 def _cannot_listen(section: str, host: str, port: int, error: OSError) -> str:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import http.client
 import os
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -85,33 +86,49 @@ def _state(backend: Backend) -> str:
     return ", ".join(said)
 
 
-def status(url: str, token_file: Path | None = None) -> int:
-    """Print the status JSON of a running proxy, whose token is in a file or in the environment where it has one."""
+def status(url: str, token_file: Path | None = None, ca_file: Path | None = None) -> int:
+    """Print the status JSON of a running proxy, whose token is in a file or in the environment where it has one, and
+    which is trusted by `ca_file` where that is given."""
     try:
         token = os.environ.get(TOKEN_VARIABLE) if token_file is None else read_key(token_file)
     except ValueError as error:
         _say(f"--token-file {error}", sys.stderr)
         return FAILED
     try:
+        context = ssl.create_default_context(cafile=ca_file)
         # No proxies from the environment: the admin port is on this machine or one the operator named.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
         asked = urllib.request.Request(f"{url.rstrip('/')}/status")
         if token:
-            asked.add_unredirected_header(
-                "Authorization", f"Bearer {token}"
-            )  # whoever we are sent on to is not to have it
+            # Unredirected: whoever we are sent on to is not to have it.
+            asked.add_unredirected_header("Authorization", f"Bearer {token}")
         with opener.open(asked, timeout=ASK_WITHIN_S) as answer:
             _say(answer.read().decode())
     except urllib.error.HTTPError as error:
         return _no_status(url, error, TOKEN_MEND if error.code == 401 else ADMIN_MEND)
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        return _no_status(url, error, ADMIN_MEND)
+        return _no_status(url, error, _mend(error))
     return OK
 
 
 def _no_status(url: str, error: Exception, mend: str) -> int:
     _say(f"no status from {url} ({error}); {mend}", sys.stderr)
     return FAILED
+
+
+def _mend(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return (
+            "name the authority of its certificate (admin.tls.cert_file) by --ca FILE, and the host as it stands there"
+        )
+    if isinstance(reason, ssl.SSLError) and "CERTIFICATE_REQUIRED" in str(reason):
+        return "admin.tls.client_ca_file asks for a certificate: use curl --cert FILE --key FILE"
+    if isinstance(error, http.client.BadStatusLine | http.client.RemoteDisconnected | ConnectionError):
+        return f"{ADMIN_MEND} With admin.tls the URL begins with https://"
+    return ADMIN_MEND
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:

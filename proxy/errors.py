@@ -108,6 +108,33 @@ class BodyTimeout(InvalidRequest):
     code = "body_timeout"
 
 
+class BodyTooSlow(BodyTimeout):
+    """The client sends its body more slowly than `listen.min_body_bytes_per_s`."""
+
+    code = "body_too_slow"
+
+
+class HeadTimeout(InvalidRequest):
+    """The client did not end its request's head within `listen.head_timeout_s`."""
+
+    status = 408
+    code = "head_timeout"
+
+
+class HeadTooLarge(InvalidRequest):
+    """The request's head is over `listen.max_head_bytes` or `listen.max_headers`."""
+
+    status = 431
+    code = "head_too_large"
+
+
+class VersionUnsupported(InvalidRequest):
+    """The request is in another version of HTTP than 1.0 or 1.1."""
+
+    status = 505
+    code = "http_version_not_supported"
+
+
 # ---------------------------------------------------------------- our own side
 
 
@@ -125,6 +152,24 @@ class QueueTimeout(CrossoverError):
 
     status = 503
     code = "queue_timeout"
+    error_type = "overloaded_error"
+    retry_after_s = 1.0
+
+
+class BodiesFull(CrossoverError):
+    """The bodies of all requests together are at `listen.max_held_body_bytes`."""
+
+    status = 503
+    code = "bodies_full"
+    error_type = "overloaded_error"
+    retry_after_s = 1.0
+
+
+class TooManyConnections(CrossoverError):
+    """As many connections are open as `listen.max_connections` allows."""
+
+    status = 503
+    code = "too_many_connections"
     error_type = "overloaded_error"
     retry_after_s = 1.0
 

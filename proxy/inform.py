@@ -15,10 +15,10 @@ from proxy.model import Dialect, Role
 from proxy.protocol import headers
 from proxy.protocol.engines import shows_keys
 from proxy.protocol.routes import Route
-from proxy.relay import RelayRules, asked_role
+from proxy.relay import asked_role
 from proxy.state.backend import Backend
 from proxy.wire.attempt import Opened, open_answer
-from proxy.wire.body import read_body
+from proxy.wire.body import Bodies
 from proxy.wire.downstream import kept_response
 from proxy.wire.kept import Kept
 from proxy.wire.pair import Line, Pair
@@ -49,8 +49,8 @@ class _Told:
 class Informer:
     """Answers questions. A client may name the backend by x-crossover-backend; none is needed to ask."""
 
-    def __init__(self, desk: Desk, pair: Pair, rules: RelayRules) -> None:
-        self.rules = rules
+    def __init__(self, desk: Desk, pair: Pair, bodies: Bodies) -> None:
+        self._bodies = bodies
         self.answer_within_s = ANSWER_WITHIN_S
         self._desk = desk
         self._pair = pair
@@ -61,8 +61,15 @@ class Informer:
     ) -> web.StreamResponse:
         """Ask one backend, then the other. The key of a client with a name was for the proxy and goes to neither.
         Raises UpstreamError when neither answers."""
-        body = await read_body(request, max_bytes=self.rules.max_body_bytes, pause_s=self.rules.body_timeout_s)
-        named = client_name is not None
+        body = await self._bodies.read(request)
+        try:
+            return await self._put(request, route, request_id, body.content, named=client_name is not None)
+        finally:
+            body.free()
+
+    async def _put(
+        self, request: web.BaseRequest, route: Route, request_id: str, body: bytes, *, named: bool
+    ) -> web.StreamResponse:
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
         for role in self._order(request):

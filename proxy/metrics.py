@@ -19,7 +19,18 @@ from prometheus_client.registry import Collector
 
 from proxy import __version__
 from proxy.errors import CrossoverError
-from proxy.model import ROLES, Change, ChangeKind, CircuitState, Decision, Outcome, Reason, RequestFacts, Role
+from proxy.model import (
+    ROLES,
+    Change,
+    ChangeKind,
+    CircuitState,
+    CloseReason,
+    Decision,
+    Outcome,
+    Reason,
+    RequestFacts,
+    Role,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Latency buckets in seconds. First tokens take from tens of milliseconds to minutes of prefill; tokens from one
@@ -80,6 +91,7 @@ class Reading:
     leave_at: int
     waiting: int
     connections: int
+    held_body_bytes: int
     ready: bool
     reload_failed: bool
 
@@ -125,6 +137,9 @@ class Metrics:
         )
         self._refusals = counter(
             "refusals", "Requests answered by the proxy at its door.", code=(*sorted(self.codes), OTHER)
+        )
+        self._closed = counter(
+            "connections_closed", "Connections that the proxy ended without an answer.", reason=tuple(CloseReason)
         )
         self._tokens = counter("tokens", "Tokens as the engines counted them.", role=SOME_ROLE, kind=TOKEN_KINDS)
         self._changes = counter(
@@ -176,6 +191,10 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Count one request that was answered by the proxy itself."""
         self._refusals.labels(self._code(code)).inc()
+
+    def closed(self, reason: CloseReason) -> None:
+        """Count one connection that was ended without an answer."""
+        self._closed.labels(reason.value).inc()
 
     def changed(self, change: Change) -> None:
         """Count one change of the proxy's view of the world."""
@@ -306,6 +325,7 @@ GAUGES = (
     _of_proxy("smoothed_in_flight", "The smoothed total in flight, in sequences.", lambda now: now.smoothed),
     _of_proxy("waiting_requests", "Requests waiting for room.", lambda now: now.waiting),
     _of_proxy("client_connections", "Open client connections.", lambda now: now.connections),
+    _of_proxy("held_body_bytes", "Request bodies held in memory, all together.", lambda now: now.held_body_bytes),
     _of_proxy("ready", "1 while the proxy takes requests and has an eligible backend.", lambda now: now.ready),
     _of_proxy("config_reload_failed", "1 when the last reload was rejected.", lambda now: now.reload_failed),
     _of_backends(

@@ -275,6 +275,18 @@ class Change:
     after: str
 
 
+class CloseReason(StrEnum):
+    """Why the proxy ended a connection without an answer; a closed set, used as metric label."""
+
+    SILENT = "silent"
+    IDLE = "idle"
+    UNREAD = "unread"
+    FLOODED = "flooded"
+    OVER_LIMIT = "over_limit"
+    HANDSHAKE_FAILED = "handshake_failed"
+    HANDSHAKE_LATE = "handshake_late"
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """One decision as the ring buffer keeps it. `at_s` is monotonic seconds; `weight` in sequences."""

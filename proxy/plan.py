@@ -5,6 +5,8 @@ from proxy.dispatch import BackendPlan, Plan
 from proxy.model import ROLES, Role
 from proxy.relay import RelayRules
 from proxy.wire.admission import QueueRules
+from proxy.wire.arrivals import ConnectionRules
+from proxy.wire.body import BodyRules
 from proxy.wire.pair import LineRules
 
 
@@ -29,11 +31,32 @@ def line_rules(settings: Settings) -> dict[Role, LineRules]:
 def relay_rules(settings: Settings) -> RelayRules:
     """Limits of one request's way."""
     return RelayRules(
-        max_body_bytes=settings.listen.max_body_bytes,
-        body_timeout_s=settings.listen.body_timeout_s,
         first_byte_s=settings.timeouts.first_byte_s,
         stall_s=settings.timeouts.stall_s,
         unread_s=settings.listen.unread_timeout_s,
+    )
+
+
+def body_rules(settings: Settings) -> BodyRules:
+    """Limits of request bodies."""
+    listen = settings.listen
+    return BodyRules(
+        max_bytes=listen.max_body_bytes,
+        pause_s=listen.body_timeout_s,
+        min_bytes_per_s=listen.min_body_bytes_per_s,
+        max_held_bytes=listen.max_held_body_bytes,
+    )
+
+
+def connection_rules(settings: Settings) -> ConnectionRules:
+    """Limits of connections and heads."""
+    listen = settings.listen
+    return ConnectionRules(
+        max_connections=listen.max_connections,
+        head_timeout_s=listen.head_timeout_s,
+        max_head_bytes=listen.max_head_bytes,
+        max_headers=listen.max_headers,
+        unread_s=listen.unread_timeout_s,
     )
 
 

@@ -8,7 +8,9 @@ from proxy.state.backend import Backend
 FRESH_S = 10.0
 
 
-def read(desk: Desk, *, waiting: int, connections: int, ready: bool, reload_failed: bool) -> Reading:
+def read(
+    desk: Desk, *, waiting: int, connections: int, held_body_bytes: int, ready: bool, reload_failed: bool
+) -> Reading:
     """Everything that is read at a scrape, at the same instant."""
     desk.follow()
     now_s = desk.clock()
@@ -22,6 +24,7 @@ def read(desk: Desk, *, waiting: int, connections: int, ready: bool, reload_fail
         leave_at=desk.rules.leave_at,
         waiting=waiting,
         connections=connections,
+        held_body_bytes=held_body_bytes,
         ready=ready,
         reload_failed=reload_failed,
     )

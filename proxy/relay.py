@@ -14,6 +14,7 @@ from proxy.dispatch import Assignment, Desk
 from proxy.errors import (
     BackendBroken,
     BackendBusy,
+    BodiesFull,
     CrossoverError,
     FirstByteTimeout,
     QueueFull,
@@ -31,7 +32,7 @@ from proxy.routing.breaker import Event
 from proxy.routing.policy import preference
 from proxy.wire.admission import Admission
 from proxy.wire.attempt import Opened, Verdict, open_answer
-from proxy.wire.body import read_body
+from proxy.wire.body import Bodies, Body
 from proxy.wire.downstream import error_response, kept_response, stamps_of
 from proxy.wire.kept import Kept, keep
 from proxy.wire.pair import Line, Pair
@@ -46,8 +47,6 @@ CLIENT_CLOSED_REQUEST = 499
 class RelayRules:
     """Limits of one request's way; durations in seconds."""
 
-    max_body_bytes: int = 67108864
-    body_timeout_s: float = 60.0
     first_byte_s: float = 600.0
     stall_s: float = 300.0
     unread_s: float = 300.0
@@ -60,14 +59,13 @@ class RelayRules:
 class Relay:
     """Carries requests. `on_end` gets the facts of every request that was decided on, when it has ended."""
 
-    def __init__(
-        self, desk: Desk, admission: Admission, pair: Pair, rules: RelayRules, on_end: Callable[[RequestFacts], None]
-    ) -> None:
+    def __init__(self, desk: Desk, admission: Admission, pair: Pair, bodies: Bodies, rules: RelayRules) -> None:
+        self.bodies = bodies
         self.desk = desk
         self.admission = admission
         self.pair = pair
         self.rules = rules
-        self.on_end = on_end
+        self.on_end: Callable[[RequestFacts], None] = lambda _: None
         self.trips: set[Trip] = set()
         self.record = Record()
 
@@ -100,7 +98,7 @@ class Trip:
         self._route = route
         self._id, self._client_name = request_id, name
         self._task, self._ending = asyncio.current_task(), False
-        self._body = b""
+        self._body = Body(relay.bodies)
         self._traits = Traits()
         self._decision: Decision | None = None
         self._assignment: Assignment | None = None
@@ -171,11 +169,11 @@ class Trip:
     # ------------------------------------------------------------ read, admit, assign
 
     async def _go(self) -> web.StreamResponse:
-        rules, request = self._relay.rules, self._request
-        self._body = await read_body(request, max_bytes=rules.max_body_bytes, pause_s=rules.body_timeout_s)
+        request = self._request
+        self._body = await self._relay.bodies.read(request)
         self._traits = openai.read_traits(
             self._route,
-            self._body,
+            self._body.content,
             request.headers.get("Content-Type", ""),
             request.headers.get("Content-Encoding"),
             asked_role(request.headers.get("x-crossover-backend")),
@@ -242,7 +240,7 @@ class Trip:
             drop_client_key=self._client_name is not None,
         )
         sent.append(("X-Crossover-Attempt", "1" if self._first_failure is None else "2"))
-        return Call(request.method, request.raw_path, sent, self._body)
+        return Call(request.method, request.raw_path, sent, self._body.content)
 
     # ------------------------------------------------------------ failover
 
@@ -305,7 +303,7 @@ class Trip:
         )
         self._passage = passage
         self._status = opened.status
-        self._body = b""  # nothing is sent twice from here on, and streams last long
+        self._body.free()  # nothing is sent twice from here on, and streams last long
         if opened.verdict is Verdict.GOOD:
             self._hearing.served()
             self._greet(opened)
@@ -346,7 +344,7 @@ class Trip:
     def _refuse(self, error: CrossoverError) -> web.StreamResponse:
         self._failure = error.code
         self._status = error.status
-        closing = error.side is Side.CLIENT or isinstance(error, ShuttingDown)
+        closing = error.side is Side.CLIENT or isinstance(error, ShuttingDown | BodiesFull)
         return error_response(error, self._route.dialect, self._stamps(), close=closing)
 
     def _gone(self) -> None:
@@ -356,6 +354,7 @@ class Trip:
         self._status = self._status if committed else CLIENT_CLOSED_REQUEST
 
     def _settle(self) -> None:
+        self._body.free()
         self._hearing.closed()
         assignment, self._assignment = self._assignment, None
         if assignment is not None:

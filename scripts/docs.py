@@ -67,6 +67,7 @@ settings in force stay.
 
 - `routing.enter_at` at or above `routing.leave_at`
 - `listen` and `admin` on one port of one host
+- `listen.max_held_body_bytes` below `listen.max_body_bytes`
 - two backends with one url, or a backend with the url of the proxy itself
 - `api_key` beside `api_key_file`, or `admin.token` beside `admin.token_file`
 - `"*"` beside other origins in `listen.cors_origins`
@@ -107,6 +108,11 @@ def yaml_lines(path: KeyPath) -> Iterator[str]:
     indent = "  " * len(path)
     for name in properties(path):
         here = (*path, name)
+        if is_optional(here):
+            yield from comment(description(known(here)), indent)
+            yield from key_comments(here, indent)
+            yield f"{indent}{name}: null"
+            continue
         if is_section(here):
             yield from comment(description(known(here)), indent)
             yield f"{indent}{name}:"
@@ -128,11 +134,16 @@ def yaml_lines(path: KeyPath) -> Iterator[str]:
             yield ""
 
 
+def key_comments(path: KeyPath, indent: str) -> Iterator[str]:
+    """The keys of a section or an entry that the default does not show."""
+    for name in properties(path):
+        here = (*path, name)
+        yield from comment(f"  {name}: {description(known(here))} Allowed: {allowed(here, known(here))}.", indent)
+
+
 def entry_comment(path: KeyPath, indent: str) -> Iterator[str]:
     """The keys of a list's entries, which a default of [] does not show."""
-    for name in properties((*path, 0)):
-        here = (*path, 0, name)
-        yield from comment(f"  {name}: {description(known(here))} Allowed: {allowed(here, known(here))}.", indent)
+    yield from key_comments((*path, 0), indent)
     example = known(path)["examples"][0][0]
     entry = ", ".join(f"{name}: {example[name]}" for name in properties((*path, 0)))
     yield from comment(f"Example: {path[-1]}: [{{{entry}}}]", indent)
@@ -158,7 +169,7 @@ def comment(text: str, indent: str) -> Iterator[str]:
 def page_lines(path: KeyPath) -> Iterator[str]:
     """A chapter for each section and for each key outside one; a row for each key."""
     names = properties(path)
-    rows = [name for name in names if not is_section((*path, name))]
+    rows = [name for name in names if not is_section((*path, name)) or is_optional((*path, name))]
     if path:
         yield f"\n## {dotted(path).replace('.0', '[]')}\n"
         yield description(known(path)) + "\n"
@@ -189,7 +200,8 @@ def row(path: KeyPath) -> str:
     """One key as a row of its section's table."""
     meaning = description(known(path)) + (" A change takes a restart." if dotted(path) in RESTART_KEYS else "")
     default = f"`{written(path)}`" if "default" in known(path) else "required"
-    return f"| `{path[-1]}` | {meaning} | {allowed(path, known(path))} | {default} |"
+    values = "null, or the keys below" if is_optional(path) else allowed(path, known(path))
+    return f"| `{path[-1]}` | {meaning} | {values} | {default} |"
 
 
 # ---------------------------------------------------------------- the schema, asked
@@ -210,6 +222,11 @@ def properties(path: KeyPath) -> tuple[str, ...]:
 def is_section(path: KeyPath) -> bool:
     """Whether a key holds further keys."""
     return "properties" in known(path)
+
+
+def is_optional(path: KeyPath) -> bool:
+    """Whether a key holds further keys or null."""
+    return is_section(path) and "default" in known(path) and known(path)["default"] is None
 
 
 def written(path: KeyPath) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import proxy.app  # noqa: F401 - the whole error tree is known only once every part is loaded
 from proxy.errors import ConfigError, CrossoverError
 from proxy.metrics import ERROR_EVENT, OTHER, Family, Metrics
-from proxy.model import Outcome, Reason
+from proxy.model import CloseReason, Outcome, Reason
 
 HEAD = """\
 # Metrics
@@ -50,6 +50,16 @@ OUTCOMES = {
     Outcome.SHUT_DOWN: "The proxy ended it to shut down.",
 }
 
+CLOSE_REASONS = {
+    CloseReason.SILENT: "It was opened, and nothing came within `listen.head_timeout_s`.",
+    CloseReason.IDLE: "No further request came within `listen.keepalive_s`.",
+    CloseReason.UNREAD: "The client took nothing of its answer for `listen.unread_timeout_s`.",
+    CloseReason.FLOODED: "The client sent dozens of requests before its answer, or much behind an upgrade.",
+    CloseReason.OVER_LIMIT: "Over `listen.max_connections`, and without an answer: under TLS, or it sent nothing.",
+    CloseReason.HANDSHAKE_FAILED: "What came was no TLS, or the two sides did not agree. On either port.",
+    CloseReason.HANDSHAKE_LATE: "The TLS handshake took longer than `listen.head_timeout_s`. On either port.",
+}
+
 
 def metrics_page() -> str:
     """The page as Markdown."""
@@ -60,6 +70,8 @@ def metrics_page() -> str:
         *table("reason", REASONS.items()),
         "\n## Outcomes of a request\n",
         *table("outcome", OUTCOMES.items()),
+        "\n## Reasons of a connection's end\n",
+        *table("reason", CLOSE_REASONS.items()),
         "\n## Codes of errors\n",
         *codes(),
     )

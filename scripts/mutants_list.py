@@ -181,7 +181,7 @@ MUTANTS = (
         "client-gone-unnoticed",
         "a client that leaves before its answer is not noticed",
         "disconnects",
-        ("proxy/FRONT", "            handler_cancellation=True,", "            handler_cancellation=False,"),
+        ("proxy/front.py", "            handler_cancellation=True,", "            handler_cancellation=False,"),
     ),
     _mutant(
         "stale-look",

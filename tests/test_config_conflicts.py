@@ -114,6 +114,14 @@ def test_different_engines_are_allowed() -> None:
     assert from_mapping({"backends": backends}).backends.baseline.engine is EngineKind.VLLM
 
 
+def test_memory_for_bodies_must_take_the_largest_one() -> None:
+    found = told(listen={"max_body_bytes": 4096, "max_held_body_bytes": 2048})
+    assert [each.partition(",")[0] for each in found] == [
+        "listen.max_held_body_bytes: must not be below listen.max_body_bytes"
+    ]
+    assert told(listen={"max_body_bytes": 4096, "max_held_body_bytes": 4096}) == []
+
+
 def test_first_byte_may_not_be_due_before_the_connection() -> None:
     assert told(timeouts={"connect_s": 5, "first_byte_s": 4.9}) == [
         "timeouts.first_byte_s: must not be below timeouts.connect_s"

@@ -30,7 +30,7 @@ def test_each_key_is_documented(path: tuple[str, ...]) -> None:
     assert key is not None
     assert description(key).endswith(".")
     assert allowed(path, key)
-    assert "default" in key or path[-1] == "url"
+    assert "default" in key or path[-1] in ("url", "cert_file", "key_file")
     assert f"`{path[-1]}`" in (ROOT / "docs" / "configuration.md").read_text()
 
 
@@ -45,6 +45,8 @@ def test_commented_file_holds_every_key_once() -> None:
     for path in key_paths():
         here: Any = shipped
         for part in path:
+            if here is None:  # of a section that is left out only the comment is there
+                break
             assert part in here, dotted(path)
             here = here[part]
 

@@ -1,9 +1,11 @@
 """Settings shown and compared, with secrets masked."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from fakes.certificates import Files
 
 from proxy.config import RESTART_KEYS, Change, Settings, differences, effective, from_mapping, needs_restart, override
 from proxy.config.problems import dotted
@@ -101,3 +103,17 @@ def test_changed_clients_are_a_difference_and_told_by_name_alone(tmp_path: Any) 
     assert differences(one, two) == (Change("clients", ["a"], ["a", "b"]),)
     assert differences(one, with_clients(f"a {'2' * 64}\n")) == (Change("clients", ["a"], ["a"]),)
     assert differences(one, with_clients(f"# the same\na {'1' * 64}\n")) == ()
+
+
+def test_switching_tls_takes_a_restart_and_changing_its_files_does_not(tmp_path: Path) -> None:
+    plain = settings()
+    first, second = (settings(listen={"tls": Files(tmp_path / name).section}) for name in ("one", "two"))
+    assert needs_restart(plain, first) == needs_restart(first, plain) == ["listen.tls"]
+    assert needs_restart(first, second) == needs_restart(first, first) == []
+
+
+def test_keys_of_a_section_that_comes_or_goes_are_differences(tmp_path: Path) -> None:
+    plain, secure = settings(), settings(admin={"tls": Files(tmp_path).section})
+    came = [(each.key, each.old) for each in differences(plain, secure)]
+    assert came == [("admin.tls.cert_file", None), ("admin.tls.key_file", None)]
+    assert [(each.key, each.new) for each in differences(secure, plain)] == came

@@ -87,8 +87,8 @@ def test_the_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch, code: in
 def test_status_asks_the_default_operators_port(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Path | None]] = []
     monkeypatch.setattr(check, "status", lambda *options: asked.append(options) or 0)
-    assert main(["status"]) == main(["status", "http://x:1", "--token-file", "t"]) == 0
-    assert asked == [("http://127.0.0.1:29000", None), ("http://x:1", Path("t"))]
+    assert main(["status"]) == main(["status", "https://x:1", "--token-file", "t", "--ca", "ca.pem"]) == 0
+    assert asked == [("http://127.0.0.1:29000", None, None), ("https://x:1", Path("t"), Path("ca.pem"))]
 
 
 def test_those_who_only_serve_load_no_laboratory() -> None:

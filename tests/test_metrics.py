@@ -71,6 +71,7 @@ READING = Reading(
     leave_at=9,
     waiting=4,
     connections=11,
+    held_body_bytes=4096,
     ready=True,
     reload_failed=False,
 )

@@ -14,6 +14,8 @@ from proxy.routing.breaker import BreakerRules
 from proxy.routing.health import HealthRules
 from proxy.routing.retries import RetryRules
 from proxy.wire.admission import QueueRules
+from proxy.wire.arrivals import ConnectionRules
+from proxy.wire.body import BodyRules
 from proxy.wire.pair import LineRules
 
 URLS = {"speculative": {"url": "http://10.0.0.1:1"}, "baseline": {"url": "http://10.0.0.2:2"}}
@@ -70,12 +72,19 @@ def test_each_line_is_reached_and_watched_by_its_own_section() -> None:
 
 
 def test_the_limits_of_a_request_are_those_of_the_file() -> None:
-    made = plan.relay_rules(
-        settings(
-            listen={"max_body_bytes": 2048, "body_timeout_s": 1.0}, timeouts={"first_byte_s": 20.0, "stall_s": 3.0}
-        )
-    )
-    assert made == RelayRules(2048, 1.0, 20.0, 3.0)
+    made = plan.relay_rules(settings(listen={"unread_timeout_s": 4.0}, timeouts={"first_byte_s": 20.0, "stall_s": 3.0}))
+    assert made == RelayRules(20.0, 3.0, 4.0)
+
+
+def test_the_limits_of_bodies_are_those_of_the_file() -> None:
+    listen = {"max_body_bytes": 2048, "body_timeout_s": 1.0, "min_body_bytes_per_s": 3, "max_held_body_bytes": 4096}
+    assert plan.body_rules(settings(listen=listen)) == BodyRules(2048, 1.0, 3, 4096)
+
+
+def test_the_limits_of_connections_are_those_of_the_file() -> None:
+    listen = {"max_connections": 5, "head_timeout_s": 6.0, "max_head_bytes": 7000, "max_headers": 8}
+    made = plan.connection_rules(settings(listen={**listen, "unread_timeout_s": 9.0}))
+    assert made == ConnectionRules(5, 6.0, 7000, 8, 9.0)
 
 
 def test_the_limits_of_waiting_are_those_of_the_file() -> None:
@@ -86,6 +95,8 @@ def test_the_limits_of_waiting_are_those_of_the_file() -> None:
     ("made", "default"),
     [
         (plan.relay_rules(settings()), RelayRules()),
+        (plan.body_rules(settings()), BodyRules()),
+        (plan.connection_rules(settings()), ConnectionRules()),
         (plan.queue_rules(settings()), QueueRules()),
         (plan.plan(settings()).breaker, BreakerRules()),
         (plan.plan(settings()).health, HealthRules()),

@@ -30,7 +30,7 @@ class Rig:
         return place
 
     def read(self) -> Reading:
-        return read(self.desk, waiting=3, connections=7, ready=True, reload_failed=False)
+        return read(self.desk, waiting=3, connections=7, held_body_bytes=5, ready=True, reload_failed=False)
 
     def of(self, role: Role) -> BackendReading:
         return next(each for each in self.read().backends if each.role is role)
@@ -43,7 +43,8 @@ def rig() -> Rig:
 
 def test_what_the_caller_knows_is_passed_through(rig: Rig) -> None:
     reading = rig.read()
-    assert (reading.waiting, reading.connections, reading.ready, reading.reload_failed) == (3, 7, True, False)
+    assert (reading.waiting, reading.connections, reading.held_body_bytes) == (3, 7, 5)
+    assert (reading.ready, reading.reload_failed) == (True, False)
 
 
 def test_counts_and_ages_are_those_of_the_books(rig: Rig) -> None:

@@ -1,7 +1,6 @@
 """A body is read whole and within its limits."""
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -9,8 +8,8 @@ from aiohttp import StreamReader, web
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.test_utils import make_mocked_request
 
-from proxy.errors import BodyTimeout, BodyTooLarge, InvalidRequest
-from proxy.wire.body import read_body
+from proxy.errors import BodiesFull, BodyTimeout, BodyTooLarge, BodyTooSlow, InvalidRequest
+from proxy.wire.body import Bodies, BodyRules
 
 
 def posting(*pieces: bytes, ends: bool = True, failure: Exception | None = None, **headers: str) -> web.BaseRequest:
@@ -29,8 +28,8 @@ def posting(*pieces: bytes, ends: bool = True, failure: Exception | None = None,
     return make_mocked_request("POST", "/", named, payload=content)
 
 
-def read(request: web.BaseRequest, max_bytes: int = 10, pause_s: float = 1.0) -> Awaitable[bytes]:
-    return read_body(request, max_bytes=max_bytes, pause_s=pause_s)
+async def read(request: web.BaseRequest, max_bytes: int = 10, pause_s: float = 1.0) -> bytes:
+    return (await Bodies(BodyRules(max_bytes, pause_s)).read(request)).content
 
 
 async def test_body_is_read_whole() -> None:
@@ -94,3 +93,47 @@ async def test_client_that_asks_is_told_to_go_on(expects: str) -> None:
 
 async def test_client_that_does_not_ask_is_told_nothing() -> None:
     assert await written(posting(b"x")) == b""
+
+
+async def test_body_that_comes_too_slowly_is_given_up_though_it_never_pauses() -> None:
+    with pytest.raises(BodyTooSlow, match=r"listen\.min_body_bytes_per_s \(1000\)"):
+        await Bodies(BodyRules(100, 0.01, 1000)).read(posting(b"x", ends=False))
+
+
+# ---------------------------------------------------------------- all bodies together
+
+
+def bodies(max_held_bytes: int = 15) -> Bodies:
+    return Bodies(BodyRules(10, 0.01, max_held_bytes=max_held_bytes))
+
+
+async def test_bytes_count_as_held_until_they_are_freed_and_are_freed_once() -> None:
+    room = bodies()
+    first, second = await room.read(posting(b"x" * 8)), await room.read(posting(b"y" * 7))
+    assert room.held_bytes == 15
+    first.free()
+    first.free()
+    assert (room.held_bytes, first.content, second.content) == (7, b"", b"y" * 7)
+
+
+async def test_body_that_does_not_fit_beside_the_others_is_refused_and_holds_nothing() -> None:
+    room = bodies()
+    await room.read(posting(b"x" * 8))
+    with pytest.raises(BodiesFull, match=r"listen\.max_held_body_bytes \(15\)"):
+        await room.read(posting(b"y" * 4, b"y" * 4))
+    assert room.held_bytes == 8
+
+
+async def test_declared_body_that_does_not_fit_is_refused_before_it_is_read() -> None:
+    room = bodies()
+    await room.read(posting(b"x" * 8))
+    with pytest.raises(BodiesFull):
+        await room.read(posting(ends=False, content_length="8"))
+
+
+@pytest.mark.parametrize("failure", [None, ConnectionResetError("gone"), web.RequestPayloadError("bad chunk")])
+async def test_body_that_does_not_come_whole_holds_nothing(failure: Exception | None) -> None:
+    room = bodies()
+    with pytest.raises((BodyTimeout, ConnectionError, InvalidRequest)):
+        await room.read(posting(b"x", failure=failure, ends=False))
+    assert room.held_bytes == 0

@@ -3,6 +3,7 @@
 settings.py holds the keys, loading.py the way from a file, views.py what is shown; the rest serves these three.
 """
 
+from proxy.config.certificates import contexts
 from proxy.config.conflicts import cautions
 from proxy.config.loading import from_mapping, load, override
 from proxy.config.marks import Marks, mark
@@ -20,6 +21,7 @@ __all__ = [
     "Problem",
     "Settings",
     "cautions",
+    "contexts",
     "differences",
     "effective",
     "from_mapping",

@@ -33,6 +33,7 @@ def conflicts(settings: Settings) -> tuple[Conflict, ...]:
         *_token(settings),
         *_backends(settings),
         *_loops(settings),
+        *_bodies(settings),
         *_routing(settings),
         *_rules(settings),
         *_timeouts(settings),
@@ -107,6 +108,16 @@ def _loops(settings: Settings) -> Iterator[Conflict]:
                     f"must not be the proxy's own {section} port ({port}); mend: write the engine's port, "
                     f"or move {section}.port",
                 )
+
+
+def _bodies(settings: Settings) -> Iterator[Conflict]:
+    listen = settings.listen
+    if listen.max_held_body_bytes < listen.max_body_bytes:
+        yield Conflict(
+            ("listen.max_held_body_bytes", "listen.max_body_bytes"),
+            f"must not be below listen.max_body_bytes ({listen.max_body_bytes}), or no such body is ever taken; "
+            "mend: raise max_held_body_bytes or lower max_body_bytes",
+        )
 
 
 def _routing(settings: Settings) -> Iterator[Conflict]:

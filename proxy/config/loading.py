@@ -11,19 +11,22 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from proxy.config.certificates import file_problems, files_of
 from proxy.config.conflicts import conflicts
 from proxy.config.key_files import Sources, read_clients_file, read_key
 from proxy.config.marks import Marks, mark
 from proxy.config.mends import schema_problems
 from proxy.config.problems import InvalidConfig, KeyPath, Problem
-from proxy.config.settings import EXAMPLE_URLS, Section, Settings
+from proxy.config.settings import EXAMPLE_URLS, Section, Settings, Tls
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Role
 
 # A full configuration has about 10 KiB. Larger is another file, and would hold the event loop for seconds.
 MAX_FILE_BYTES = 1 << 20
 
-_TEXT_KEYS = frozenset({"api_key", "api_key_file", "api_keys_file", "token", "token_file"})
+_TEXT_KEYS = frozenset(
+    {"api_key", "api_key_file", "api_keys_file", "token", "token_file", "cert_file", "key_file", "client_ca_file"}
+)
 # Keys that name a file with a secret, each with the key that the secret is for.
 _SECRETS: dict[KeyPath, str] = {
     **{("backends", role.value, "api_key_file"): "api_key" for role in ROLES},
@@ -87,6 +90,10 @@ def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
             problems += faults
     except ValueError as error:
         problems.append(document.problem(_CLIENTS, str(error)))
+    for section in ("listen", "admin"):
+        settings = _with(settings, (section, "tls"), _placed(getattr(settings, section).tls, folder))
+    marks |= {file: mark(file) for file in files_of(settings)}
+    problems += [document.problem(path, message) for path, message in file_problems(settings)]
     if problems:
         raise InvalidConfig(problems, marks)
     return settings.read_from(Sources(marks, clients))
@@ -101,6 +108,14 @@ def _named(settings: Settings, path: KeyPath, folder: Path, marks: Marks) -> Pat
         return None
     marks[folder / value] = mark(folder / value)
     return folder / str(value)
+
+
+def _placed(tls: Tls | None, folder: Path) -> Tls | None:
+    """The same files, by paths that hold from the working directory."""
+    if tls is None:
+        return None
+    names = {name: getattr(tls, name) for name in Tls.model_fields}
+    return tls.model_copy(update={name: str(folder / file) for name, file in names.items() if file is not None})
 
 
 def _with(section: Section, path: KeyPath, value: object) -> Any:
@@ -148,8 +163,9 @@ def _with_backends(values: object, urls: Mapping[Role, str] | None = None) -> ob
 
 
 def _pruned(value: Any, broken: frozenset[KeyPath], path: KeyPath = ()) -> Any:
-    """The values without the broken ones. A list with something broken in it goes whole."""
-    if path in broken or (isinstance(value, list | tuple) and any(one[: len(path)] == path for one in broken)):
+    """The values without the broken ones. A list, or a section that may be left out, goes whole."""
+    whole = isinstance(value, list | tuple) or path[-1:] == ("tls",)
+    if path in broken or (whole and any(one[: len(path)] == path for one in broken)):
         return None
     if not isinstance(value, dict):
         return value

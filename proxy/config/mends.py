@@ -23,8 +23,26 @@ from proxy.model import Role
 MAX_FAULTS = 1000
 
 _QUANTITY = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z%]{1,7})\s*")
-_SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "seconds": 1, "m": 60, "min": 60, "minutes": 60, "h": 3600, "hours": 3600}
-_BYTES = {"b": 1, "k": 1 << 10, "kb": 10**3, "kib": 1 << 10, "m": 1 << 20, "mb": 10**6, "mib": 1 << 20}
+_SECONDS: dict[str, float] = {
+    "ms": 0.001,
+    "s": 1,
+    "sec": 1,
+    "seconds": 1,
+    "m": 60,
+    "min": 60,
+    "minutes": 60,
+    "h": 3600,
+    "hours": 3600,
+}
+_BYTES: dict[str, float] = {
+    "b": 1,
+    "k": 1 << 10,
+    "kb": 10**3,
+    "kib": 1 << 10,
+    "m": 1 << 20,
+    "mb": 10**6,
+    "mib": 1 << 20,
+}
 _BYTES |= {"g": 1 << 30, "gb": 10**9, "gib": 1 << 30}
 _BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _UNIT_ENDING = re.compile(r"_(ms|millis|s|secs?|seconds|m|min|minutes|bytes|kb|kib|mb|mib)$")
@@ -182,16 +200,28 @@ def _text_mend(fault: _Fault, text: str) -> str:
 
 def _number_mend(fault: _Fault, text: str) -> str:
     quantity = _QUANTITY.fullmatch(text)
-    units = _SECONDS if fault.name.endswith("_s") else _BYTES if fault.name.endswith("_bytes") else {"%": 0.01}
+    units = _units(fault.name)
     if quantity and quantity[2].lower() in units:
         amount = float(quantity[1]) * units[quantity[2].lower()]
-        measure = {"_s": "seconds as a number", "es": "bytes as a number"}.get(fault.name[-2:], "the number alone")
+        measure = (
+            "seconds as a number"
+            if units is _SECONDS
+            else "bytes as a number"
+            if units is _BYTES
+            else "the number alone"
+        )
         return f"write {measure}: `{fault.name}: {amount:.12g}`"
     digits = text.replace("_", "").replace(",", "").lstrip("0") or "0"
     if isinstance(number := resolve(digits), int | float) and not isinstance(number, bool):
         how = "it without quotes" if digits == text else "the digits alone"
         return f"write {how}: `{fault.name}: {digits}`" if _SHOWN.fullmatch(digits) else f"write {how}"
     return f"write a number, such as `{fault.name}: {_example(fault)}`"
+
+
+def _units(name: str) -> dict[str, float]:
+    if name.endswith(("_bytes", "_bytes_per_s")):
+        return _BYTES
+    return _SECONDS if name.endswith("_s") else {"%": 0.01}
 
 
 def _example(fault: _Fault) -> str:

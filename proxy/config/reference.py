@@ -13,7 +13,11 @@ from proxy.config.settings import WORDS, Settings
 
 Schema = Mapping[str, Any]
 
-_MEASURES = {"_s": "a number of seconds", "_bytes": "a whole number of bytes"}
+_MEASURES = {
+    "_bytes_per_s": "a whole number of bytes a second",
+    "_s": "a number of seconds",
+    "_bytes": "a whole number of bytes",
+}
 _KINDS = {
     "boolean": "true or false",
     "string": "text",
@@ -101,6 +105,10 @@ def description(schema: Schema) -> str:
 
 
 def _resolved(schema: Schema) -> Schema:
+    """The schema with its reference looked up, also where null may stand instead of a section."""
+    for one in schema.get("anyOf", ()):
+        if "$ref" in one:
+            schema = {name: part for name, part in schema.items() if name != "anyOf"} | one
     if "$ref" not in schema:
         return schema
     return {**raw_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]], **schema}

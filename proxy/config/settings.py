@@ -51,6 +51,7 @@ Origin = Annotated[
     AfterValidator(checked_origin),
     Field(json_schema_extra={WORDS: "an origin such as https://page.example, or *"}),
 ]
+FileName = Annotated[str, Field(min_length=1)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 # Strict mode would want enum members and tuples, which YAML does not have; the values themselves stay closed sets.
 Word = Field(strict=False)
@@ -74,6 +75,19 @@ class Section(BaseModel):
     def _empty_as_unset(cls, value: Any) -> Any:
         """A section whose keys are all commented out is null in YAML, and means its defaults."""
         return {} if value is None else value
+
+
+class Tls(Section):
+    """The certificate of a port."""
+
+    cert_file: FileName
+    """File with the certificate in PEM, followed by those between it and its authority; a relative path counts from
+    this file's folder. Required."""
+    key_file: FileName
+    """File with the certificate's private key in PEM, not encrypted. Required."""
+    client_ca_file: FileName | None = None
+    """File with certificates of authorities in PEM. Clients must then show a certificate by one of them; null asks for
+    none."""
 
 
 class Listen(Section):
@@ -106,6 +120,26 @@ class Listen(Section):
     """Origins of web pages whose scripts may call this port from a browser, such as https://page.example or
     http://localhost:3000; "*" alone lets every page. Pages send their key in a header of their own, never a cookie.
     Empty: no page may read an answer, unless an engine says otherwise."""
+    min_body_bytes_per_s: Annotated[int, Field(ge=0, le=1 << 30)] = 256
+    """Least rate of a client that sends its body, on average over each body_timeout_s; below it the answer is 408. It
+    keeps one that sends a byte now and then from holding a place for ever; 0: any byte will do."""
+    max_held_body_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 1073741824
+    """Most bytes of request bodies in memory at once, of all requests that are read, wait or run before their answer
+    begins; a further one is answered 503 with Retry-After. Set it to what the machine can spare."""
+    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 10000
+    """Most client connections at once; a further one is answered 503 with Retry-After, or closed at once under TLS.
+    Each stream takes two descriptors, so keep it below half of the limit of open files; let health probes ask the admin
+    port, which has no such limit."""
+    head_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """Longest time from the first byte of a request, and for the first one of a connection from its opening, to the
+    end of its headers; after it the answer is 408. A TLS handshake may take as long."""
+    max_head_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 65536
+    """Largest request line and headers, together; larger ones are answered 431. Raise it for very long cookies."""
+    max_headers: Annotated[int, Field(ge=8, le=10_000)] = 128
+    """Most headers of a request; more are answered 431. A change holds for new connections."""
+    tls: Tls | None = None
+    """Serve TLS (1.2 or newer) by this certificate; null serves plain HTTP. The files are watched: once they change,
+    new connections get the new certificate, and open ones go on. Turning TLS on or off takes a restart."""
 
 
 class Admin(Section):
@@ -121,6 +155,9 @@ class Admin(Section):
     token_file: Annotated[str, Field(min_length=1)] | None = None
     """File that holds the token, instead of `token`; a relative path counts from this file's folder. A changed file is
     taken over like this one."""
+    tls: Tls | None = None
+    """Serve TLS (1.2 or newer) by this certificate; null serves plain HTTP. The files are watched: once they change,
+    new connections get the new certificate, and open ones go on. Turning TLS on or off takes a restart."""
 
 
 class Backend(Section):

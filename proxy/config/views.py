@@ -43,11 +43,12 @@ def effective(settings: Settings) -> str:
 
 def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
     """Every key whose value differs, in the order of the file, and last the clients whose keys are in a file."""
-    former = dict(_leaves(old))
+    former, latter = dict(_leaves(old)), dict(_leaves(new))
+    # A section that may be left out has keys on one side only.
     changed = [
-        Change(dotted(path), _shown(former[path]), _shown(value))
-        for path, value in _leaves(new)
-        if former[path] != value
+        Change(dotted(path), _shown(former.get(path)), _shown(latter.get(path)))
+        for path in dict.fromkeys((*latter, *former))
+        if former.get(path) != latter.get(path)
     ]
     if old.sources.clients != new.sources.clients:
         changed.append(Change("clients", _names(old), _names(new)))
@@ -56,7 +57,12 @@ def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
 
 def needs_restart(old: Settings, new: Settings) -> list[str]:
     """The keys that differ and that a running proxy cannot take over."""
-    return [change.key for change in differences(old, new) if change.key in RESTART_KEYS]
+    switched = [
+        f"{name}.tls"
+        for name, one, other in (("listen", old.listen.tls, new.listen.tls), ("admin", old.admin.tls, new.admin.tls))
+        if (one is None) != (other is None)
+    ]
+    return [change.key for change in differences(old, new) if change.key in RESTART_KEYS] + switched
 
 
 def _names(settings: Settings) -> list[str] | None:

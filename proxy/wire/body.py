@@ -1,48 +1,119 @@
-"""Reads one request's body whole, within its limits: it is peeked at, and kept for one more attempt."""
+"""Reads one request's body whole, within its limits: it is peeked at, and kept for one more attempt.
+
+All that are held have a limit together, too.
+"""
 
 import asyncio
+from dataclasses import dataclass
 
 from aiohttp import StreamReader, web
 
-from proxy.errors import BodyTimeout, BodyTooLarge, InvalidRequest
+from proxy.errors import BodiesFull, BodyTimeout, BodyTooLarge, BodyTooSlow, InvalidRequest
 
 
-async def read_body(request: web.BaseRequest, *, max_bytes: int, pause_s: float) -> bytes:
-    """The body as received, still content-encoded.
+@dataclass(frozen=True, slots=True)
+class BodyRules:
+    """Limits of one body, and `max_held_bytes` of all that are held at once. In every `pause_s` seconds of reading
+    `min_bytes_per_s` must come on average, and something at all."""
 
-    Raises BodyTooLarge over `max_bytes` (before reading, where Content-Length says so), BodyTimeout when the client
-    pauses for `pause_s`, InvalidRequest when its framing is broken.
-    """
-    if not request.body_exists:
-        return b""
-    declared = request.content_length
-    if declared is not None and declared > max_bytes:
-        raise _too_large(max_bytes)
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # aiohttp takes a request with output for one that is answered
-    return await _collect(request.content, max_bytes, pause_s)
+    max_bytes: int = 67108864
+    pause_s: float = 60.0
+    min_bytes_per_s: int = 256
+    max_held_bytes: int = 1073741824
 
 
-async def _collect(content: StreamReader, max_bytes: int, pause_s: float) -> bytes:
+class Bodies:
+    """Reads bodies, and counts the bytes of all that are held."""
+
+    def __init__(self, rules: BodyRules) -> None:
+        self.rules = rules
+        self.held_bytes = 0
+
+    async def read(self, request: web.BaseRequest) -> "Body":
+        """The body as received, still content-encoded; whoever gets it frees it.
+
+        Raises BodyTooLarge and BodiesFull (before reading, where Content-Length says so), BodyTimeout when the client
+        pauses or is too slow, InvalidRequest when its framing is broken.
+        """
+        body = Body(self)
+        if not request.body_exists:
+            return body
+        body.require(request.content_length or 0)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # aiohttp takes a request with output for one that is answered
+        try:
+            body.content = await _collect(request.content, self.rules, body)
+        except BaseException as error:
+            body.free()
+            if isinstance(error, ValueError | web.HTTPException | web.RequestPayloadError):
+                raise InvalidRequest("the request body is not framed as its headers say") from error
+            raise
+        return body
+
+
+class Body:
+    """One body. Its bytes count as held until it is freed, which whoever read it does on every ending."""
+
+    __slots__ = ("_bodies", "_size_bytes", "content")
+
+    def __init__(self, bodies: Bodies) -> None:
+        self.content = b""
+        self._bodies = bodies
+        self._size_bytes = 0
+
+    def require(self, size_bytes: int) -> None:
+        """Raises BodyTooLarge or BodiesFull where so many bytes more are not allowed."""
+        rules = self._bodies.rules
+        if self._size_bytes + size_bytes > rules.max_bytes:
+            raise BodyTooLarge(
+                f"the request body is over listen.max_body_bytes ({rules.max_bytes}); send less or raise the limit"
+            )
+        if self._bodies.held_bytes + size_bytes > rules.max_held_bytes:
+            raise BodiesFull(
+                f"the requests under way hold as many bytes as listen.max_held_body_bytes ({rules.max_held_bytes}) "
+                "allows; try again"
+            )
+
+    def grow(self, size_bytes: int) -> None:
+        """Count bytes that have come. Raises BodyTooLarge or BodiesFull."""
+        self.require(size_bytes)
+        self._size_bytes += size_bytes
+        self._bodies.held_bytes += size_bytes
+
+    def free(self) -> None:
+        """Let go of the bytes; once or more often."""
+        self._bodies.held_bytes -= self._size_bytes
+        self._size_bytes, self.content = 0, b""
+
+
+async def _collect(content: StreamReader, rules: BodyRules, body: Body) -> bytes:
+    if content.is_eof():  # most bodies have come whole by now, and those need no timer
+        data = content.read_nowait()
+        body.grow(len(data))
+        return data
     pieces: list[bytes] = []
-    size_bytes = 0
+    goal_bytes = rules.min_bytes_per_s * rules.pause_s
+    since_bytes = 0  # since the clock was last set: at the start, and whenever enough has come
+    clock = asyncio.get_running_loop().time
     try:
-        while True:
-            async with asyncio.timeout(pause_s):
-                data = await content.readany()
-            if not data:
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            size_bytes += len(data)
-            if size_bytes > max_bytes:
-                raise _too_large(max_bytes)
-            pieces.append(data)
+        async with asyncio.timeout(rules.pause_s) as limit:
+            while data := await content.readany():
+                body.grow(len(data))
+                pieces.append(data)
+                since_bytes += len(data)
+                if since_bytes >= goal_bytes:
+                    since_bytes = 0
+                    limit.reschedule(clock() + rules.pause_s)
     except TimeoutError as error:
-        message = f"the request body paused for longer than listen.body_timeout_s ({pause_s:g} s)"
-        raise BodyTimeout(message) from error
-    except (ValueError, web.HTTPException, web.RequestPayloadError) as error:
-        raise InvalidRequest("the request body is not framed as its headers say") from error
+        raise _late(rules, since_bytes) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _too_large(max_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the request body is over listen.max_body_bytes ({max_bytes}); send less or raise the limit")
+def _late(rules: BodyRules, since_bytes: int) -> BodyTimeout:
+    if since_bytes == 0:
+        return BodyTimeout(f"the request body paused for longer than listen.body_timeout_s ({rules.pause_s:g} s)")
+    return BodyTooSlow(
+        f"the request body came more slowly than listen.min_body_bytes_per_s ({rules.min_bytes_per_s}) for "
+        f"listen.body_timeout_s ({rules.pause_s:g} s)"
+    )

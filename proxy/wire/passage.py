@@ -7,11 +7,12 @@ boundary and then abnormally, never with an invented finish. Why an answer was c
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from aiohttp import HttpVersion11, web
 
 from proxy.errors import CrossoverError, FirstByteTimeout, StallTimeout, StreamCut, UpstreamError
-from proxy.model import Dialect, Usage
+from proxy.model import CloseReason, Dialect, Usage
 from proxy.protocol import dialects, headers
 from proxy.protocol.answers import read_answer
 from proxy.protocol.hold import EventHold
@@ -192,7 +193,11 @@ class Passage:
         response.cut()
 
 
+class _Droppable(Protocol):
+    def drop(self, reason: CloseReason) -> None: ...
+
+
 def _drop(request: web.BaseRequest) -> None:
     """Close a client's connection now: it is then gone like any other that leaves."""
-    if request.transport is not None:
-        request.transport.abort()
+    protocol: _Droppable = request.protocol  # type: ignore[assignment]
+    protocol.drop(CloseReason.UNREAD)

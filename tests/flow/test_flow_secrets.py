@@ -225,7 +225,8 @@ WRONG: tuple[tuple[bytes, int], ...] = (
     (b"GET /CANARY HTTP/CANARY\r\nCANARY\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\nhost: x\r\nCANARY no colon\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\nhost: x\r\ncanary: a\x00CANARY\r\n\r\n", 400),
-    (b"GET /" + b"CANARY" * 20_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+    (b"GET /" + b"CANARY" * 20_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 431),
+    (b"GET /CANARY HTTP/2.0\r\nhost: CANARY\r\n\r\n", 505),
     (b"\x16\x03\x01CANARY\r\n\r\n", 400),
 )
 # What engines do wrong before anything of theirs is passed on: these answers are our own too.
