@@ -64,12 +64,12 @@ class Door:
             own = self._own(request)
             if own is not None:
                 return own
-            if self.closed:
-                raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
             if _upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             route = self._find(request)
             dialect = route.dialect
+            if self.closed:
+                raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
             if route.counts:
                 return await self._relay.carry(request, route, request_id)
             return await self._answer(request, route, request_id)
