@@ -15,7 +15,8 @@ from fakes.storm.plan import Plan
 RING_EVENTS = 4000
 SHOWN_EVENTS = 40
 # A loop that stood still for so long has made timers meet that should not: what is late then is nobody's fault.
-STARVED_S = 0.3
+STARVED_S = 0.1
+NOTED_S = 0.3
 
 
 class StormBroken(AssertionError):
@@ -39,6 +40,7 @@ class Attempt:
     good: bool = False
     open: bool = True
     killed: bool = False
+    leased: bool = True  # when it arrived
     looks_unleased: int = 0
 
 
@@ -102,7 +104,9 @@ class Figures:
     looks: int = 0
     starved: int = 0
     lulls: int = 0
+    lull_mib: list[int] = field(default_factory=list)
     growth_bytes: int = 0
+    growth_objects: int = 0
     stormed_s: float = 0.0
 
     def summary(self) -> dict[str, Any]:
@@ -166,7 +170,8 @@ class Books:
 
     def starve(self, stood_s: float) -> None:
         """The loop has stood still for longer than it should."""
-        self.note("loop", f"stood still for {stood_s:.3f} s")
+        if stood_s > NOTED_S:
+            self.note("loop", f"stood still for {stood_s:.3f} s")
         self._starved.append(monotonic())
         self.figures.starved += 1
 
@@ -187,20 +192,22 @@ class Books:
             self.broken.set()
         return bool(good)
 
-    @property
-    def events(self) -> str:
-        """All that the ring still has, one line each."""
-        return "".join(f"{at_s:9.3f} {about}: {text}\n" for at_s, about, text in self.ring)
-
     def check(self) -> None:
         if self.breach is not None:
             raise self.breach
 
     def _told(self, promise: str, text: str, about: tuple[str, ...]) -> str:
         now_s = monotonic() - self._began_s
-        theirs = [event for event in self.ring if event[1] in about]
-        rest = list(self.ring)[-SHOWN_EVENTS:]
-        lines = [f"  {at_s:9.3f} {who}: {what}" for at_s, who, what in theirs]
-        lines += ["  of everybody, at last:", *(f"  {at_s:9.3f} {who}: {what}" for at_s, who, what in rest)]
+        stage = [each for each in self.ring if not each[1].startswith("s")][-SHOWN_EVENTS:]
+        parts = {
+            "of it": [each for each in self.ring if each[1] in about],
+            "of engines and operator, at last": stage,
+            "of everybody, at last": list(self.ring)[-SHOWN_EVENTS:],
+        }
+        lines = [
+            line
+            for title, events in parts.items()
+            for line in (f"  {title}:", *(f"  {at_s:9.3f} {who}: {what}" for at_s, who, what in events))
+        ]
         head = f"seed {self.seed}, {now_s:.3f} s: broken promise: {promise}: {text} {' '.join(about)}"
         return "\n".join((head, f"  again: scripts/storm --seed {self.seed}", *lines))

@@ -167,7 +167,8 @@ class StormEngine(FakeEngine):
         own = [each for each in record.leases if each.name == self.url]
         books.holds(own, "what an engine is sent has a lease there", f"attempt at {self.name}", record.id)
         # Without a lease that is still open it was sent before, and its bytes come late.
-        retried = record.headed and any(each.open for each in own)
+        attempt.leased = any(each.open for each in own)
+        retried = record.headed and attempt.leased
         books.holds(not retried, "nothing is retried after commit", f"attempt at {self.name}", record.id)
         same = sum(each.url == self.url for each in record.attempts)
         figures.replays += bool(same)

@@ -52,6 +52,8 @@ CONDUCTS = {
 WEIGHTS = {1: 80, 2: 8, 3: 5, 4: 3, 7: 3, 40: 1}
 PIECES = {3: 70, 6: 20, 24: 10}
 EMBEDDINGS = Sample(Dialect.PLAIN, "/v1/embeddings", b'{"model":"m","input":["hi"]}', (), b"")
+# The proxy's patience with an engine that says nothing (`timeouts.first_byte_s`): so small that a minute has many.
+FIRST_BYTE_S = 1.0
 ROLES = ("speculative", "baseline")
 
 

@@ -3,10 +3,13 @@
 Promises that need no client's answer are in watch.py.
 """
 
+from time import monotonic
+
 import orjson
 from fakes.raw import Said
 from fakes.storm.books import Attempt, Books, Record
 from fakes.storm.fates import MARK
+from fakes.storm.plan import FIRST_BYTE_S
 
 from proxy import errors
 from proxy.errors import CrossoverError
@@ -36,7 +39,7 @@ def judge(books: Books, record: Record, said: Said) -> str:
         return "another's"
     role_known = said.header("x-crossover-backend") in ("speculative", "baseline")
     books.holds(role_known, "an answer tells its backend", f"attempt {mark}", record.id)
-    later = [each for each in record.attempts if each.serial > attempt.serial]
+    later = [each for each in record.attempts if each.leased and each.serial > attempt.serial]
     books.holds(
         not later or attempt.status >= 429,
         "nothing is retried after commit",
@@ -119,7 +122,9 @@ def _own(books: Books, record: Record, said: Said) -> str:
     retry = said.header("retry-after") or said.status not in (429, 503)
     books.holds(retry, "busy tells when to come again", f"{said.status}", record.id)
     thrown = [each for each in record.attempts if each.good and each.sent and not each.killed]
-    excused = books.closing or books.starved_since(record.begun_s)
+    # A limit is one on a busy machine too, where the engine's answer came a moment behind it.
+    late = said.status == 504 and any(monotonic() - each.lease.opened_at_s >= FIRST_BYTE_S for each in record.leases)
+    excused = late or books.closing or books.starved_since(record.begun_s)
     books.holds(excused or not thrown, "a whole answer is not thrown away", f"{said.status} {code}", record.id)
     return f"proxy_{said.status}"
 
