@@ -64,12 +64,12 @@ class Door:
             if own is not None:
                 return own
             client_name = self.gate.admit(request)
-            if self.closed:
-                raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
             if _upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             route = self._find(request)
             dialect = route.dialect
+            if self.closed:
+                raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
             if route.counts:
                 return await self._relay.carry(request, route, request_id, client_name)
             return await self._answer(request, route, request_id, client_name)

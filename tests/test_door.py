@@ -184,6 +184,12 @@ async def test_a_closed_door_says_try_again_and_ends_the_connection(app: App) ->
         assert await client.rest() == b""
 
 
+async def test_a_closed_door_speaks_the_dialect_of_the_route(app: App) -> None:
+    app.door.closed = True
+    said = await ask(app.port, request("/v1/messages", b"{}"))
+    assert (said.status, said.json["type"]) == (503, "error")
+
+
 @pytest.mark.parametrize(
     ("path", "let_in"), [("/v1/chat/completions", True), ("/generate", False), ("/pooling", False)]
 )

@@ -1,11 +1,14 @@
 """One call to one backend over real sockets, and what its failures are called."""
 
 import asyncio
+import gc
 import os
 import socket
+import struct
 
 import pytest
 from fakes.engine import Exchange, FakeEngine, Script, plain
+from fakes.until import until
 
 from proxy.errors import BackendBroken, BackendUnreachable, StaleConnection, UpstreamError
 from proxy.wire import upstream as module
@@ -298,3 +301,33 @@ async def test_connection_notices_a_host_that_is_gone_without_a_word() -> None:
         answer.close()
         await upstream.close()
     assert (bool(kept_alive), unheard) == (True, VANISHED["TCP_USER_TIMEOUT"])
+
+
+async def test_kept_connection_that_is_reset_while_idle_is_no_error_that_nobody_heard() -> None:
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    headed, finished = asyncio.Event(), asyncio.Event()
+
+    async def slow_then_reset(exchange: Exchange) -> None:
+        await exchange.head("200 OK", "content-length: 2")
+        await headed.wait()
+        await exchange.send(b"{}")
+        await finished.wait()
+        sock = exchange.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        exchange.reset()
+
+    async with FakeEngine(script=slow_then_reset) as engine:
+        upstream = AiohttpUpstream(engine.url, connect_s=1)
+        answer = await upstream.send(call())
+        headed.set()
+        closed = answer._closed  # type: ignore[attr-defined]
+        assert await read(answer) == b"{}"
+        del answer
+        finished.set()
+        await until(closed.done, what="the reset")
+        del closed
+        await read(await upstream.send(call()))  # which drops the connection that is no more
+        gc.collect()
+        await upstream.close()
+    assert unheard == []

@@ -90,6 +90,8 @@ class AiohttpAnswer:
         protocol = response.connection.protocol if response.connection is not None else None
         self._closed = protocol.closed if protocol is not None else None
         if self._closed is not None:
+            self._closed.remove_done_callback(_look)  # once a connection, however many answers come over it
+            self._closed.add_done_callback(_look)
             self._closed.add_done_callback(self._lost)
         self.status = response.status
         self.headers: Headers = [
@@ -110,12 +112,16 @@ class AiohttpAnswer:
             self._closed.remove_done_callback(self._lost)  # a kept connection outlives many answers
         self._response.close()
 
-    def _lost(self, closed: "asyncio.Future[None]") -> None:
+    def _lost(self, _: "asyncio.Future[None]") -> None:
         """Wakes the reader: aiohttp gives a connection up over a broken chunk and tells whoever reads nothing."""
-        if not closed.cancelled():
-            closed.exception()  # looked at, else the loop complains of an error that nobody asked for
         if not self._content.is_eof() and self._content.exception() is None:
             self._content.set_exception(BackendBroken("the backend's answer broke off (its framing is broken)"))
+
+
+def _look(closed: "asyncio.Future[None]") -> None:
+    """Look at why a connection ended, else the loop complains of an error that nobody asked for."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 class AiohttpUpstream:
