@@ -140,10 +140,13 @@ class App:
             await asyncio.sleep(timeouts.settle_s)
         self.phase = Phase.DRAINING
         self.door.closed = True
+        self._front.pre_shutdown()
+        until_s = self.desk.clock() + timeouts.drain_s
+        # The port stays open while answers run: who still comes is told to go elsewhere, not left without a word.
+        await self._until(lambda: not self.relay.trips, until_s)
         if self._site is not None:
             await self._site.stop()
-        self._front.pre_shutdown()
-        await self._until_idle(timeouts.drain_s)
+        await self._until(lambda: not self._front.is_busy(), until_s)
         await self._end()
 
     def end_now(self) -> None:
@@ -299,12 +302,11 @@ class App:
     async def _end(self) -> None:
         """End what still runs; a client that does not even read its error event is not waited for."""
         self.end_now()
-        await self._until_idle(END_WITHIN_S)
+        await self._until(lambda: not self._front.is_busy(), self.desk.clock() + END_WITHIN_S)
         self._front.abort()
 
-    async def _until_idle(self, limit_s: float) -> None:
-        until_s = self.desk.clock() + limit_s
-        while self._front.is_busy() and self.desk.clock() < until_s:  # noqa: ASYNC110 - once in a life
+    async def _until(self, over: Callable[[], bool], until_s: float) -> None:
+        while not over() and self.desk.clock() < until_s:  # noqa: ASYNC110 - once in a life
             await asyncio.sleep(DRAIN_LOOK_S)
 
     def _ended(self, facts: RequestFacts) -> None:

@@ -76,6 +76,8 @@ class Door:
         except KeyRefused as error:
             return self._refuse(error, self._dialect(request), request_id, request)
         except CrossoverError as error:
+            if request.writer.output_size > 0:
+                raise  # an answer has gone out already: the connection ends, and the log has the reason
             return self._refuse(error, dialect, request_id, request)
 
     def _own(self, request: web.BaseRequest) -> web.StreamResponse | None:

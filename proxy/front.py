@@ -212,6 +212,9 @@ class _Front(RequestHandler):
         """What is wrong with a head that is well formed. `most_bytes` came with it, its body included."""
         if message.version not in (HttpVersion11, HttpVersion10):
             return VersionUnsupported("this port speaks HTTP/1.1 and HTTP/1.0")
+        if message.version == HttpVersion10 and "Transfer-Encoding" in message.headers:
+            # A hop that speaks HTTP/1.0 has no chunks, and finds another end of this request (RFC 9112, section 6.1).
+            return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")
         max_bytes = self._server.rules.max_head_bytes
         return self._too_large() if most_bytes > max_bytes and _head_bytes(message) > max_bytes else None
 

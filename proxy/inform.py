@@ -138,7 +138,8 @@ def _headers(request: web.BaseRequest, line: Line, request_id: str, *, named: bo
 
 
 def _guard(route: Route, answer: Kept) -> None:
-    if route.template in ARGUMENT_LISTS and shows_keys(answer.body):
+    coded = any(name.lower() == "content-encoding" for name, _ in answer.headers)
+    if route.template in ARGUMENT_LISTS and (coded or shows_keys(answer.body)):
         raise RouteRefused("the engine's launch arguments hold keys; ask the engine itself, not through the proxy")
 
 

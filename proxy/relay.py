@@ -217,7 +217,10 @@ class Trip:
         limit_s = self._relay.rules.first_byte_s
         self._unheard = True
         try:
-            opened, replayed = await open_answer(line.upstream, call, self._route.dialect, first_byte_s=limit_s)
+            # A second attempt goes over a new connection: with a replay on each side a prompt would be sent four times.
+            opened, replayed = await open_answer(
+                line.upstream, call, self._route.dialect, first_byte_s=limit_s, fresh=self._first_failure is not None
+            )
         except UpstreamError as error:
             self._unheard = isinstance(error, FirstByteTimeout)
             return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import os
 import resource
 import signal
@@ -19,6 +20,8 @@ from proxy.errors import ConfigError
 from proxy.wire.reload import watch
 
 OK, FAILED = 0, 1
+# glibc's name for the limit from which a block is one of its own, and its value at the start.
+M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 128 * 1024
 # The last of the three standard streams, by its descriptor.
 STDERR = 2
 OVERRIDES = {
@@ -33,6 +36,7 @@ OVERRIDES = {
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop; the exit code."""
     _raise_file_limit()
+    _return_large_blocks()
     _fill_standard_streams()
     with logs.written_aside(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
@@ -141,6 +145,13 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _return_large_blocks() -> None:
+    """Let large bodies be blocks of their own that go back to the system when they end. glibc raises this limit with
+    each large block that is freed, and bodies in pieces between small things then cost up to a third more."""
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries have no such limit
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
 
 
 def _fill_standard_streams() -> None:

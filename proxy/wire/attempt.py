@@ -68,8 +68,11 @@ class Opened:
         return _header(self.answer.headers, "content-encoding").strip().lower() not in ("", "identity")
 
 
-async def open_answer(upstream: Upstream, call: Call, dialect: Dialect, *, first_byte_s: float) -> tuple[Opened, bool]:
-    """Send a call and judge its answer; the flag says that a stale connection made one replay necessary.
+async def open_answer(
+    upstream: Upstream, call: Call, dialect: Dialect, *, first_byte_s: float, fresh: bool = False
+) -> tuple[Opened, bool]:
+    """Send a call and judge its answer; the flag says that a stale connection made one replay necessary. Over a `fresh`
+    connection there is none.
 
     Raises UpstreamError; FirstByteTimeout when neither the head nor (of a stream) the first event came in time.
     """
@@ -77,7 +80,7 @@ async def open_answer(upstream: Upstream, call: Call, dialect: Dialect, *, first
     try:
         async with asyncio.timeout(first_byte_s):
             try:
-                answer = await upstream.send(call)
+                answer = await upstream.send(call, fresh=fresh)
             except StaleConnection:
                 replayed = True
                 answer = await upstream.send(call, fresh=True)

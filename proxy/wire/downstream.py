@@ -26,11 +26,13 @@ class Downstream(web.StreamResponse):
 
     _cut = False
 
-    def cut(self) -> None:
-        """End without the final chunk, short of Content-Length, or by a reset: what was written is flushed before."""
+    def cut(self, *, told: bool) -> None:
+        """End without the final chunk, short of Content-Length, or by a reset where nothing else would show the break
+        and the client was not `told` of it: a reset could cost it that last word. What was written is flushed before.
+        """
         self._cut = True
         self.force_close()
-        if self._ends_by_closing and not self._can_tell_errors:
+        if self._ends_by_closing and not told:
             self._reset_at_close()
 
     @property
@@ -38,11 +40,6 @@ class Downstream(web.StreamResponse):
         """Whether nothing but the end of the connection ends the body, as with HTTP/1.0 clients."""
         writer = self._payload_writer
         return writer is not None and writer.length is None and not getattr(writer, "chunked", True)
-
-    @property
-    def _can_tell_errors(self) -> bool:
-        """Whether an error event can have been the last word; a reset could cost the client that very event."""
-        return _is_streamed(self.headers.items()) and "Content-Encoding" not in self.headers
 
     def _reset_at_close(self) -> None:
         transport = self._req.transport if self._req is not None else None

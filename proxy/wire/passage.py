@@ -72,9 +72,6 @@ class Passage:
         """Pass the whole answer on. Raises ConnectionError when the client is gone; a backend's failure ends up in
         `error` and in the client's stream."""
         answer = self.opened.answer
-        if self.opened.scanner is not None:
-            # Without this, proxies in front of us gather events into bursts.
-            stamps = [*stamps, ("X-Accel-Buffering", "no")]
         response = open_response(answer.status, headers.downstream_headers(answer.headers), stamps)
         if request.version < HttpVersion11 and "Content-Length" not in response.headers:
             response.force_close()  # such a client knows the end only by the closing
@@ -88,7 +85,8 @@ class Passage:
         except UpstreamError as error:
             stalled = self._stalled() if guard.stalled is backend else error
             guard.came()  # what is left is to tell the client
-            await self._break(response, self.error or stalled)
+            if self.error is not None or not self._ended:
+                await self._break(response, self.error or stalled)
         finally:
             guard.close()
             answer.close()
@@ -106,6 +104,11 @@ class Passage:
         if scanner is not None:
             return scanner.usage
         return read_answer(b"".join(self._kept), self._dialect) if self._kept else Usage()
+
+    @property
+    def _ended(self) -> bool:
+        """Whether a stream's own end has come: what happens to the connection behind it costs nobody a word."""
+        return self.opened.scanner is not None and self.opened.scanner.ended
 
     @property
     def complained(self) -> bool:
@@ -188,9 +191,10 @@ class Passage:
     async def _break(self, response: Downstream, error: CrossoverError) -> None:
         self.error = error
         scanner, hold = self.opened.scanner, self._hold
-        if scanner is not None and hold is not None and not hold.overflowed:
+        told = scanner is not None and hold is not None and not hold.overflowed
+        if told and scanner is not None:
             await response.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
-        response.cut()
+        response.cut(told=told)
 
 
 class _Droppable(Protocol):

@@ -5,8 +5,10 @@ hangs, lets as many hang as there are descriptors, and keeps the certificate tha
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -126,12 +128,15 @@ class Site(web.TCPSite):
 
     async def start(self) -> None:
         """Listen. Raises OSError when the port cannot be had."""
-        if self._tls is None:
-            await super().start()
-            return
         await web.BaseSite.start(self)
         tls, server = self._tls, self._runner.server
         assert server is not None
+        # The loop would give "::" to IPv6 alone, whatever the system's own default is.
+        both = self._host == "::" and socket.has_dualstack_ipv6()
+        where: dict[str, Any] = {"host": self._host, "port": self._port}
+        if both:
+            address = ("::", self._port)
+            where = {"sock": socket.create_server(address, family=socket.AF_INET6, dualstack_ipv6=True)}
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: tls.greeter(server), self._host, self._port, backlog=self._backlog
+            server if tls is None else lambda: tls.greeter(server), **where, backlog=self._backlog
         )

@@ -140,14 +140,10 @@ class Stage:
         return await ask(self.process.port, request("/v1/chat/completions", chat(), "x-request-id: quick", *lines))
 
     async def refuses(self) -> None:
-        """Wait until no new connection is taken."""
+        """Wait until a new request is told to go elsewhere."""
 
         async def refused() -> bool:
-            try:
-                async with RawClient(self.process.port):
-                    return False
-            except (ConnectionRefusedError, ConnectionResetError):  # reset: the port closed in mid-connect
-                return True
+            return (await ask(self.process.port, request("/v1/models", method="GET"))).status == 503
 
         await until_told(refused)
 

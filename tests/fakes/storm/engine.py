@@ -16,7 +16,7 @@ from fakes.storm.fates import FATES, Act, reset
 # A page that hangs does so for longer than the proxy's patience with it (0.4 s), and not for ever.
 HANG_S = 1.0
 # Two attempts, each with one replay on a connection that was closed as it was used again.
-MAX_SENDS = 4
+MAX_SENDS = 3
 NONSENSE = (
     b"",
     b"[]",
