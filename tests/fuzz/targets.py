@@ -45,6 +45,7 @@ TARGETS = {
         Target("traits", bodies.traits, words.BODY, share=8),
         Target("answer", bodies.answer, words.BODY, share=20),
         Target("engine_words", bodies.engine_words, words.ENGINE, share=20),
+        Target("route", heads.route, words.TARGET, max_bytes=256, share=22),
         Target("header_filter", heads.header_filter, words.HEADER, max_bytes=512, share=6),
         Target("config_file", files.config_file, words.CONFIG, executions=400, share=0.2),
         Target("circuit", machines.circuit, max_bytes=300, share=4),
