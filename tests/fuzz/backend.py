@@ -6,7 +6,7 @@ Byte 0 chooses the request, byte 1 the cuts, byte 2 how the engine ends; the res
 
 from dataclasses import dataclass, field
 
-from fuzz.draws import Draws, require
+from fuzz.draws import Draws, PropertyBroken, require
 from fuzz.house import House, house
 from fuzz.http_reader import Malformed, Request, Response, read_responses, values
 from fuzz.pipes import Pipe
@@ -29,6 +29,8 @@ ASKS = (
     (b"GET", b"/server_info", b""),
     (b"POST", b"/tokenize", PLAIN),
 )
+# Of their streams it is plain to see whether they have ended.
+ENDED_BY_DONE = (b"/v1/chat/completions", b"/v1/completions")
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\ngood"
 
 
@@ -75,7 +77,9 @@ async def _converse(home: House, ask: tuple[bytes, bytes, bytes], script: Script
     await home.wait(PEEKED_S)
     if not script.ending & 4:
         await home.wait(ALL_TIMERS_S)
-        _require_answer(bytes(pipe.written), method, script, closed=pipe.closed)
+        answers = _require_answer(bytes(pipe.written), method, script, closed=pipe.closed)
+        if body is STREAM and target in ENDED_BY_DONE:
+            _require_ended(answers)
     pipe.end()
     await home.wait(PEEKED_S)
     require(not home.engine.broken, f"the engine got what is no request: {home.engine.broken}")
@@ -90,17 +94,26 @@ def _replays(home: House) -> int:
     return 2 if len(home.engine.pipes) > 1 else 0
 
 
-def _require_answer(written: bytes, method: bytes, script: Script, *, closed: bool) -> None:
+def _require_ended(answers: list[Response]) -> None:
+    """A stream that says neither that it is done nor why not is never called whole."""
+    for answer in answers:
+        streamed = values(answer.fields, b"content-type") == [b"text/event-stream"]
+        if answer.status == 200 and streamed and not values(answer.fields, b"content-encoding"):
+            said = any(word in answer.body for word in (b"[DONE]", b"finish_reason", b"error"))
+            require(said or not answer.whole, f"a stream without its end is called whole: {answer}")
+
+
+def _require_answer(written: bytes, method: bytes, script: Script, *, closed: bool) -> list[Response]:
     try:
         answers = read_responses(written, [method], closed=closed)
     except Malformed as error:
-        require(False, f"the client got what is no answer: {error}: {written!r}")
-        return
+        raise PropertyBroken(f"the client got what is no answer: {error}: {written!r}") from error
     require(len(answers) == 1 or (closed and not answers), f"{len(answers)} answers to one request: {written!r}")
     for answer in answers:
         require(answer.whole or closed, "an answer that has not ended on a connection that stays open")
         if not _is_ours(answer) and answer.body != b"good":
             _require_true(answer, method, script)
+    return answers
 
 
 def _is_ours(answer: Response) -> bool:
