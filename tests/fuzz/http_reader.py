@@ -1,7 +1,7 @@
 """A strict reader of HTTP/1.1 (RFC 9112), written to be compared with: what it does not find in bytes is not there.
 
-It forgives nothing but empty lines before a request. Not here: any meaning of methods, targets and headers beyond
-what frames a message.
+It forgives nothing but line ends before a request and blanks before a target. Not here: any meaning of methods, targets
+and headers beyond what frames a message.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 # A line without a version is the one lapse that is let pass: aiohttp takes it for HTTP/0.9 and answers in kind.
-REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") ([\x21-\x7e\x80-\xff]+)(?: HTTP/(1\.[01]))?")
+REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") +([\x21-\x7e\x80-\xff]+)(?: HTTP/(1\.[01]))?")
 STATUS_LINE = re.compile(rb"HTTP/(?:1\.[01]|0\.9) ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*)?")
 FIELD = re.compile(rb"(" + TOKEN + rb"):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 DIGITS = re.compile(rb"[0-9]{1,18}")
@@ -63,8 +63,8 @@ def read_requests(stream: bytes) -> tuple[list[Request], str]:
     found: list[Request] = []
     at = 0
     while True:
-        while stream.startswith(b"\r\n", at):
-            at += 2
+        while stream.startswith((b"\r", b"\n"), at):
+            at += 1
         if at == len(stream):
             return found, ""
         try:
