@@ -1,7 +1,8 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|dev. Runs on a bare Python 3.11+, so it imports the standard library alone. Deciding that
-.venv is current already is environment.sh, which costs no interpreter.
+Usage: environment.py run|dev|fuzz; fuzzing has .venv-fuzz for itself, since it needs a newer Python. Runs on a bare
+Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh, which
+costs no interpreter.
 """
 
 import fcntl
@@ -15,14 +16,14 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / ".venv"
+HOME = ROOT / (".venv-fuzz" if sys.argv[1:] == ["fuzz"] else ".venv")
 PYTHON = HOME / "bin" / "python"
 
 # Held while .venv is being made. Not `.lock`: uv takes a lock by that name on the environment it installs into.
 HELD = HOME / ".setting-up"
 
 # dev.lock holds everything run.lock does in the same versions, so whoever has it needs no second install to serve.
-STAMPS = {"run": ("run",), "dev": ("dev", "run")}
+STAMPS = {"run": ("run",), "dev": ("dev", "run"), "fuzz": ("fuzz",)}
 
 # uv trusts its own list of authorities unless told otherwise; the machine's is the one that pip and the operator know.
 # No repeats, since pip is the second try.
@@ -52,20 +53,20 @@ def is_current(kind: str) -> bool:
 
 
 def lock_file(kind: str) -> Path:
-    """The lock of one kind, `run` or `dev`."""
+    """The lock of one kind: `run`, `dev` or `fuzz`."""
     return ROOT / "requirements" / f"{kind}.lock"
 
 
 def make(kind: str) -> int:
     """Creates .venv when it is missing or broken, installs the lock, and writes the stamps last of all."""
     began_s = time.monotonic()
-    say(f"setting up .venv for {kind} ({sys.executable}, Python {sys.version.split()[0]})")
+    say(f"setting up {HOME.name} for {kind} ({sys.executable}, Python {sys.version.split()[0]})")
     uv = working_uv()
     if not runs(PYTHON):
         empty(HOME)
         venv.create(HOME, symlinks=True, with_pip=False)
     if not (uv and installed_by_uv(uv, kind)) and not installed_by_pip(kind):
-        say(f"setting up .venv failed: the lines above say why. Mend that and run this again; {HOME} may be removed.")
+        say(f"setting up {HOME.name} failed: the lines above say why. Mend that and try again; {HOME} may be removed.")
         return 1
     link_project()
     for stamp in STAMPS[kind]:

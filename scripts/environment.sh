@@ -4,11 +4,16 @@
 #   . "$root/scripts/environment.sh"    with $root, the tree's top, set
 #   environment run                     what serving needs (requirements/run.lock)
 #   environment dev                     that, and what testing and checking need (requirements/dev.lock)
+#   environment fuzz                    that, and what fuzzing needs, in .venv-fuzz (requirements/fuzz.lock)
 #
 # PYTHON=/path/to/python chooses the interpreter that .venv is made with; remove .venv to choose anew.
 
 environment() {
-    if [ -x "$root/.venv/bin/python" ] && cmp -s "$root/requirements/$1.lock" "$root/.venv/.$1.lock"; then
+    home=.venv oldest=11
+    if [ "$1" = fuzz ]; then
+        home=.venv-fuzz oldest=12 # atheris has no wheel for an older one
+    fi
+    if [ -x "$root/$home/bin/python" ] && cmp -s "$root/requirements/$1.lock" "$root/$home/.$1.lock"; then
         return 0
     fi
     chosen=$(interpreter) || exit 1
@@ -17,15 +22,15 @@ environment() {
 
 interpreter() {
     for candidate in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11 python; do
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, int(sys.argv[1])))' "$oldest" 2>/dev/null; then
             echo "$candidate"
             return 0
         elif [ -n "${PYTHON:-}" ]; then
-            echo "PYTHON=$PYTHON does not run or is older than Python 3.11; point it at a newer one, or unset it" >&2
+            echo "PYTHON=$PYTHON does not run or is older than Python 3.$oldest; point it at a newer one, or unset it" >&2
             return 1
         fi
     done
-    echo "Crossover needs Python 3.11 or newer and found none on PATH; install one (Debian and Ubuntu: apt install" \
+    echo "This needs Python 3.$oldest or newer and found none on PATH; install one (Debian and Ubuntu: apt install" \
         "python3 python3-venv; macOS: brew install python3), or set PYTHON=/path/to/python3" >&2
     return 1
 }

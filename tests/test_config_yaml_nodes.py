@@ -70,6 +70,15 @@ def test_what_is_not_plain_yaml_is_refused_with_its_place(text: str, told: str) 
     assert told in complaint(text)
 
 
+@pytest.mark.parametrize("key", ["<<", "? [a]\n"])
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [("[" * 20, "is nested too deep"), ("[" + "1," * MAX_NODES + "]", f"more than {MAX_NODES} values")],
+)
+def test_what_is_passed_over_is_bounded_like_what_is_read(key: str, value: str, told: str) -> None:
+    assert told in str(decoded(f"{key}: {value}").problems[-1])
+
+
 @pytest.mark.parametrize(
     ("text", "place", "mend"),
     [

@@ -193,3 +193,10 @@ def test_an_answer_that_lists_a_key_among_the_launch_arguments_shows_keys() -> N
     assert shows_keys(b'{"model_path": "m", "admin_api_key": "secret"}')
     assert not shows_keys(b'{"model_path": "m", "api_key": null, "admin_api_key": null}')
     assert not shows_keys(b"not json")
+
+
+def test_an_instant_before_1970_is_none() -> None:
+    answer = {"timestamp": "1969-12-31T23:59:59+00:00", "aggregate": {"total_running_reqs": 3}}
+    load = parse_loads(orjson.dumps(answer))
+    assert load is not None
+    assert load.at_s is None

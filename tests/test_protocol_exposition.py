@@ -92,3 +92,7 @@ PARTS = [
 def test_any_text_is_read_without_raising(text: str) -> None:
     got = parse_metrics(text)
     assert got is None or got.running >= 0
+
+
+def test_a_label_name_as_long_as_an_answer_may_be_is_read_to_its_end() -> None:
+    assert parse_metrics(f"vllm:num_requests_running{{{'a' * (1 << 20)}}} 1") == EngineLoad(running=1, waiting=0)

@@ -1,5 +1,7 @@
 """Held bytes: all pass unchanged and in order, and what has passed ends where an event ends."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,3 +129,24 @@ def test_any_bytes_pass_in_order(dialect: Dialect, pieces: list[bytes]) -> None:
     hold = EventHold(dialect)
     passed = b"".join(hold.feed(piece) for piece in pieces)
     assert passed + hold.rest() == b"".join(pieces)
+
+
+def test_a_long_rest_behind_a_boundary_is_not_held_either() -> None:
+    hold = EventHold(Dialect.CHAT)
+    came = b"data: a\n\ndata: " + b"x" * (HOLD_MAX_BYTES + 1)
+    assert hold.feed(came) == came
+    assert hold.overflowed
+    assert hold.feed(b"y\n\ndata: b") == b"y\n\n"
+    assert hold.rest() == b"data: b"
+
+
+def test_sixteen_times_the_comments_take_about_sixteen_times_the_work() -> None:
+    few, many = (min(_cpu_s(b":\n" * count + b"data: x") for _ in range(3)) for count in (1 << 15, 1 << 19))
+    assert many < 64 * few  # 256 where each comment is looked for up to the end of all
+
+
+def _cpu_s(data: bytes) -> float:
+    hold = EventHold(Dialect.CHAT)
+    began_s = time.process_time()
+    hold.feed(data)
+    return time.process_time() - began_s

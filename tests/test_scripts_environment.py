@@ -7,7 +7,7 @@ import pytest
 
 from scripts import environment
 
-LOCKS = ("run", "dev", "build")
+LOCKS = ("run", "dev", "fuzz", "build")
 PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
@@ -66,6 +66,7 @@ def test_every_pin_has_a_hash(kind: str) -> None:
     assert [entry.split("==")[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-def test_what_is_tested_is_what_is_served() -> None:
-    run, dev = pins("run"), pins("dev")
-    assert {name: dev.get(name) for name in run} == run
+@pytest.mark.parametrize(("inner", "outer"), [("run", "dev"), ("dev", "fuzz")])
+def test_what_is_tested_and_fuzzed_is_what_is_served(inner: str, outer: str) -> None:
+    wanted, found = pins(inner), pins(outer)
+    assert {name: found.get(name) for name in wanted} == wanted

@@ -142,12 +142,7 @@ class _Reading:
         return values
 
     def _value(self, path: KeyPath, event: yaml.Event) -> object:
-        if len(path) > MAX_DEPTH:
-            raise _Unreadable(self._at(event, (), "is nested too deep; mend: check the brackets and the indent"))
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            message = f"holds more than {MAX_NODES} values, so it is no configuration; mend: check the path"
-            raise _Unreadable(self._at(event, (), message))
+        self._count(event, len(path))
         if isinstance(event, yaml.AliasEvent):
             self._refused(event, path, "is an alias (*), which is not supported; mend: write the value out")
             return None
@@ -161,6 +156,15 @@ class _Reading:
             return self._list(path)
         assert isinstance(event, yaml.ScalarEvent)
         return self._scalar(path, event)
+
+    def _count(self, event: yaml.Event, depth: int) -> None:
+        """Take one more node, read or skipped. Raises _Unreadable past the limits."""
+        if depth > MAX_DEPTH:
+            raise _Unreadable(self._at(event, (), "is nested too deep; mend: check the brackets and the indent"))
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            message = f"holds more than {MAX_NODES} values, so it is no configuration; mend: check the path"
+            raise _Unreadable(self._at(event, (), message))
 
     def _mapping(self, path: KeyPath) -> dict[str, object]:
         values: dict[str, object] = {}
@@ -226,6 +230,7 @@ class _Reading:
         """Pass over one node unread: `event` begins it."""
         depth = 0
         while True:
+            self._count(event, depth)
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):

@@ -135,7 +135,7 @@ def _instant(value: object) -> float | None:
     """Unix seconds of an ISO 8601 text with its offset."""
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) else None
-        return None if at is None or at.tzinfo is None else at.timestamp()
+        return None if at is None or at.tzinfo is None else _number(at.timestamp())
     except (ValueError, OverflowError):
         return None
 

@@ -15,7 +15,8 @@ _SAMPLE = re.compile(
     r"(?:\{(.*)\})?[ \t]+(\S+)",
     re.MULTILINE,
 )
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# A name is looked for where a word begins, or a long word would be looked at from each of its letters on.
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 _RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 

@@ -15,6 +15,7 @@ line ends; lower would let ordinary long events (log probabilities, tool argumen
 _EMPTY_LINE = re.compile(
     rb"(?:\r\n|\r(?!\n)|\n)(?=(\r\n|\r|\n))"
 )  # a line end followed by one; the group ends the event
+_COMMENTS = re.compile(rb"(?::[^\r\n]*(?:\r\n|\r|\n))*")
 _LONGEST_MARK = 4  # CR LF CR LF: a boundary may begin this many bytes before what has just come, less one
 
 
@@ -46,13 +47,12 @@ class EventHold:
         seen = len(held)
         held += data
         end = self._boundary(held, max(0, seen - _LONGEST_MARK + 1), fresh=seen == 0)
-        if not end and len(held) > HOLD_MAX_BYTES:
-            self.overflowed = True
-            passed = bytes(held)
-            self._held = held[1 - _LONGEST_MARK :]
-            return passed
         passed = bytes(held[:end])
         del held[:end]
+        if len(held) > HOLD_MAX_BYTES:
+            self.overflowed = True
+            passed += held
+            self._held = held[1 - _LONGEST_MARK :]
         return passed
 
     def _pass_overflowed(self, data: bytes) -> bytes:
@@ -89,9 +89,5 @@ class EventHold:
 
 def _after_comments(recent: bytearray, end: int) -> int:
     """Past whole comment lines that follow a boundary: they belong to no event, and waiting would defeat them."""
-    while recent.startswith(b":", end):
-        line_end = min((at for at in (recent.find(b"\n", end), recent.find(b"\r", end)) if at >= 0), default=-1)
-        if line_end < 0:
-            return end
-        end = line_end + (2 if recent.startswith(b"\r\n", line_end) else 1)
-    return end
+    comments = _COMMENTS.match(recent, end)
+    return comments.end() if comments else end

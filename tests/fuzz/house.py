@@ -1,0 +1,118 @@
+"""The real proxy on a loop that never sleeps, between a client and an engine that are bytes in memory.
+
+One proxy serves all executions of a process; what one leaves behind is put back by `fresh`. Not here: any property.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fakes.proxy import settings
+from fuzz.pipes import Engine, Pipe
+
+from proxy import logs
+from proxy.app import App, Phase
+from proxy.plan import line_rules
+from proxy.routing import retries
+from proxy.routing.blackhole import FailureWeight
+from proxy.routing.blame import Suspicion
+from proxy.routing.breaker import Circuit
+from proxy.routing.health import Health
+from proxy.wire.upstream import AiohttpUpstream, open_session
+
+# Shorter than any timer of the proxy: a sleep this long ends when all else only waits.
+MOMENT_S = 1e-6
+
+
+class StillLoop(asyncio.SelectorEventLoop):
+    """A loop that never sleeps and whose clock stands still while anything can run: the same bytes, the same course."""
+
+    now_s = 1000.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def _run_once(self) -> None:
+        if not self._ready:
+            due_s = min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=0.0)
+            self.now_s = max(self.now_s, due_s)
+        super()._run_once()
+
+
+class House:
+    """One proxy, its engine, and the loop they live on."""
+
+    def __init__(self) -> None:
+        self.loop = StillLoop()
+        self.complaints: list[str] = []
+        self.loop.set_exception_handler(lambda _, context: self.complaints.append(str(context)))
+        self.engine = Engine()
+        self.app: App = self.loop.run_until_complete(self._built())
+
+    async def _built(self) -> App:
+        chosen = settings("http://a:1", "http://b:1", listen={"max_body_bytes": 5000})
+        app = App(chosen, logs.configure("json", chosen.log.level), lambda: chosen)
+        app.phase = Phase.SERVING
+        for line in app.pair.connect(line_rules(chosen)):
+            upstream = line.upstream
+            assert isinstance(upstream, AiohttpUpstream)
+            upstream._session = self.engine.serve(open_session(1.0, keep=True))
+            upstream._fresh = self.engine.serve(open_session(1.0, keep=False))
+        return app
+
+    def run(self, scenario: Callable[["House"], Awaitable[None]]) -> None:
+        """Run one scenario to its end; raises what it raises."""
+        self.complaints.clear()
+        self.loop.run_until_complete(self._run(scenario))
+
+    async def _run(self, scenario: Callable[["House"], Awaitable[None]]) -> None:
+        self.fresh()
+        try:
+            await scenario(self)
+        finally:
+            self.engine.forget()
+            await asyncio.sleep(MOMENT_S)  # sleeps: on a loop that never does
+
+    def fresh(self) -> None:
+        """Forget what earlier requests have taught the proxy."""
+        desk = self.app.desk
+        desk.budget = retries.full(desk.plan.retries)
+        self.app.relay.suspicion = Suspicion()
+        self.app.informer._models = None
+        for backend in desk.backends:
+            backend.circuit, backend.health, backend.failures = Circuit(), Health(up=True), FailureWeight()
+
+    def connect(self) -> Pipe:
+        """A client's connection."""
+        handler = self.app._front()
+        pipe = Pipe(handler)
+        handler.connection_made(pipe)
+        return pipe
+
+    async def moment(self) -> None:
+        """Let everything run that can."""
+        await asyncio.sleep(MOMENT_S)  # sleeps: on a loop that never does
+
+    async def wait(self, seconds: float) -> None:
+        """Let every timer within `seconds` come due."""
+        await asyncio.sleep(seconds)  # sleeps: on a loop that never does
+
+    def close(self) -> None:
+        """Close every connection and the loop."""
+        self.loop.run_until_complete(self.app.pair.stop())
+        self.loop.close()
+
+
+_HOUSES: list[House] = []
+
+
+def house() -> House:
+    """The one of this process, made at its first use."""
+    if not _HOUSES:
+        _HOUSES.append(House())
+    return _HOUSES[0]
+
+
+def leave() -> None:
+    """Close it, if it was made."""
+    while _HOUSES:
+        _HOUSES.pop().close()

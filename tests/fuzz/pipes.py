@@ -1,0 +1,121 @@
+"""Connections without sockets: a transport in memory, and an engine behind the client that the proxy sends with.
+
+Everything of the proxy and of aiohttp above a transport is the real thing. Not here: what is sent over it (front.py,
+backend.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+from fuzz.http_reader import Request, read_requests
+
+PEER = ("127.0.0.9", 1234)
+
+
+class Pipe(asyncio.Transport):
+    """One side's end of a connection. What the protocol writes is kept in `written` and told to `on_write`."""
+
+    def __init__(self, protocol: asyncio.Protocol, on_write: Callable[["Pipe"], None] = lambda _: None) -> None:
+        super().__init__({"peername": PEER, "sockname": ("127.0.0.1", 1)})
+        self.protocol = protocol
+        self.written = bytearray()
+        self.closed = False
+        self._on_write = on_write
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self.closed:
+            self.written += data
+            self._on_write(self)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._loop.call_soon(self.protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def end(self) -> None:
+        """The other side has ended the connection."""
+        if not self.closed:
+            self.protocol.eof_received()
+            self.close()
+
+    def give(self, data: bytes) -> None:
+        """Bytes come from the other side."""
+        if not self.closed and data:
+            self.protocol.data_received(data)
+
+    def pause_reading(self) -> None:
+        """Reading is not paused: all that comes is in memory already."""
+
+    def resume_reading(self) -> None:
+        """See pause_reading."""
+
+    def is_reading(self) -> bool:
+        return not self.closed
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing waits to be written."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
+
+
+Reply = Callable[[Request, Pipe], None]
+
+
+class Engine:
+    """What stands behind the proxy's client: it reads strictly, keeps every request, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.broken: list[bytes] = []
+        self.pipes: list[Pipe] = []
+        self.reply: Reply = lambda _request, _pipe: None
+
+    def serve(self, session: aiohttp.ClientSession) -> aiohttp.ClientSession:
+        """Make a session's new connections lead here."""
+        connector: Any = session.connector
+
+        async def connected(*_: object) -> Any:
+            protocol = connector._factory()
+            pipe = Pipe(protocol, self._came)
+            self.pipes.append(pipe)
+            protocol.connection_made(pipe)
+            return protocol
+
+        connector._create_connection = connected
+        return session
+
+    def forget(self) -> None:
+        """End all connections, and begin anew."""
+        for pipe in self.pipes:
+            pipe.end()
+        self.requests, self.broken, self.pipes = [], [], []
+
+    def _came(self, pipe: Pipe) -> None:
+        found, rest = read_requests(bytes(pipe.written))
+        if rest == "malformed" or len(found) > 1:
+            self.broken.append(bytes(pipe.written))
+            pipe.end()
+        elif found:
+            pipe.written.clear()
+            self.requests.append(found[0])
+            asyncio.get_running_loop().call_soon(self.reply, found[0], pipe)
