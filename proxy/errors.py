@@ -88,6 +88,13 @@ class UpgradeRefused(InvalidRequest):
     code = "upgrade_not_supported"
 
 
+class CodingUnsupported(InvalidRequest):
+    """The body comes in a transfer coding other than chunks."""
+
+    status = 501
+    code = "transfer_coding_unsupported"
+
+
 class SessionUnrouted(InvalidRequest):
     """The request names state that lives in one engine, and nothing says which."""
 

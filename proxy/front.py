@@ -14,7 +14,15 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from structlog.typing import FilteringBoundLogger
 
 from proxy.door import Door
-from proxy.errors import CrossoverError, HeadTimeout, HeadTooLarge, InvalidRequest, Side, VersionUnsupported
+from proxy.errors import (
+    CodingUnsupported,
+    CrossoverError,
+    HeadTimeout,
+    HeadTooLarge,
+    InvalidRequest,
+    Side,
+    VersionUnsupported,
+)
 from proxy.metrics import Metrics
 from proxy.model import CloseReason, Dialect
 from proxy.wire.arrivals import ConnectionRules, Surplus
@@ -197,16 +205,25 @@ class _Front(RequestHandler):
             if isinstance(message, _ErrInfo):
                 self._refused = True
                 if self._body is not None and not self._body.is_eof():
-                    self._body.set_exception(web.RequestPayloadError("the framing of the body is broken"))
-                    self._body.feed_eof()
+                    self._break_body(self._body)
+                    self._forget(index)
+                    self.close()  # behind the answer to that request, whatever it is: it takes no second one
                 return
             fault = self._fault(message, most_bytes)
             if fault is not None:
-                while len(self._messages) > index:
-                    self._messages.pop()
+                self._forget(index)
                 self._refuse(fault)
                 return
             self._body = body
+
+    def _forget(self, index: int) -> None:
+        while len(self._messages) > index:
+            self._messages.pop()
+
+    @staticmethod
+    def _break_body(body: StreamReader) -> None:
+        body.set_exception(web.RequestPayloadError("the framing of the body is broken"))
+        body.feed_eof()
 
     def _fault(self, message: Any, most_bytes: int) -> CrossoverError | None:
         """What is wrong with a head that is well formed. `most_bytes` came with it, its body included."""
@@ -215,6 +232,8 @@ class _Front(RequestHandler):
         if message.version == HttpVersion10 and "Transfer-Encoding" in message.headers:
             # A hop that speaks HTTP/1.0 has no chunks, and finds another end of this request (RFC 9112, section 6.1).
             return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")
+        if message.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
+            return CodingUnsupported("bodies come in chunks or with a Content-Length, in no other transfer coding")
         max_bytes = self._server.rules.max_head_bytes
         return self._too_large() if most_bytes > max_bytes and _head_bytes(message) > max_bytes else None
 

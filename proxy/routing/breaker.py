@@ -82,6 +82,8 @@ def advance(
     """
     if sent_at_s < circuit.since_s:
         return circuit
+    if probe and event is Event.NEUTRAL and sent_at_s + rules.open_s <= now_s:
+        return circuit  # its place was free already, and those that are taken are others'
     row = TABLE[circuit.state, event]
     return (row.probe if probe else row.ordinary)(rules, circuit, now_s)
 

@@ -107,6 +107,8 @@ async def _collect(content: StreamReader, rules: BodyRules, body: Body) -> bytes
                     limit.reschedule(clock() + rules.pause_s)
     except TimeoutError as error:
         raise _late(rules, since_bytes) from error
+    if (broken := content.exception()) is not None:
+        raise broken  # a reader that is awake already is told of the end alone
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

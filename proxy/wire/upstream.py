@@ -149,6 +149,9 @@ class AiohttpUpstream:
             )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise _translate(error, reused=seen.reused, after_s=monotonic() - sent_at_s) from error
+        if not 200 <= response.status <= 599:
+            response.close()
+            raise BackendBroken("the backend's answer has a status that HTTP does not know")
         return AiohttpAnswer(response)
 
     async def close(self) -> None:

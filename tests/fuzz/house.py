@@ -11,12 +11,13 @@ from fuzz.pipes import Engine, Pipe
 
 from proxy import logs
 from proxy.app import App, Phase
+from proxy.hearing import Record
 from proxy.plan import line_rules
 from proxy.routing import retries
 from proxy.routing.blackhole import FailureWeight
-from proxy.routing.blame import Suspicion
 from proxy.routing.breaker import Circuit
 from proxy.routing.health import Health
+from proxy.wire.names import Names
 from proxy.wire.upstream import AiohttpUpstream, open_session
 
 # Shorter than any timer of the proxy: a sleep this long ends when all else only waits.
@@ -55,8 +56,8 @@ class House:
         for line in app.pair.connect(line_rules(chosen)):
             upstream = line.upstream
             assert isinstance(upstream, AiohttpUpstream)
-            upstream._session = self.engine.serve(open_session(1.0, keep=True))
-            upstream._fresh = self.engine.serve(open_session(1.0, keep=False))
+            upstream._session = self.engine.serve(open_session(1.0, Names(), keep=True))
+            upstream._fresh = self.engine.serve(open_session(1.0, Names(), keep=False))
         return app
 
     def run(self, scenario: Callable[["House"], Awaitable[None]]) -> None:
@@ -76,10 +77,11 @@ class House:
         """Forget what earlier requests have taught the proxy."""
         desk = self.app.desk
         desk.budget = retries.full(desk.plan.retries)
-        self.app.relay.suspicion = Suspicion()
+        self.app.relay.record = Record()
         self.app.informer._models = None
         for backend in desk.backends:
             backend.circuit, backend.health, backend.failures = Circuit(), Health(up=True), FailureWeight()
+            backend.recovered_at_s = None
 
     def connect(self) -> Pipe:
         """A client's connection."""

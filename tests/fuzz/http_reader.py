@@ -8,9 +8,8 @@ import re
 from dataclasses import dataclass
 
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-# A line without a version is the one lapse that is let pass: aiohttp takes it for HTTP/0.9 and answers in kind.
-REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") +([\x21-\x7e\x80-\xff]+)(?: HTTP/(1\.[01]))?")
-STATUS_LINE = re.compile(rb"HTTP/(?:1\.[01]|0\.9) ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*)?")
+REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") +([\x21-\x7e\x80-\xff]+) HTTP/(1\.[01])")
+STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*)?")
 FIELD = re.compile(rb"(" + TOKEN + rb"):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 DIGITS = re.compile(rb"[0-9]{1,18}")
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
@@ -111,16 +110,15 @@ def _request(stream: bytes, at: int) -> tuple[Request, int]:
         raise Malformed(f"no request line: {line!r}")
     codings, lengths = values(fields, b"transfer-encoding"), values(fields, b"content-length")
     if codings:
-        names = [name.strip() for name in b",".join(codings).lower().split(b",")]
-        if lengths or match[3] != b"1.1" or names[-1] != b"chunked" or names.count(b"chunked") > 1:
-            raise Malformed("a transfer coding beside a length, of HTTP/1.0, or without chunked as its one last word")
+        if lengths or match[3] != b"1.1" or [each.lower() for each in codings] != [b"chunked"]:
+            raise Malformed("a transfer coding beside a length, of HTTP/1.0, or other than chunked alone")
         body, at = _chunks(stream, at)
     else:
         size = _length(lengths)
         if size > len(stream) - at:
             raise Unfinished(stream[at:])
         body, at = stream[at : at + size], at + size
-    return Request(match[1], match[2], match[3] or b"0.9", fields, body), at
+    return Request(match[1], match[2], match[3], fields, body), at
 
 
 def _response(
