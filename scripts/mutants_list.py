@@ -163,7 +163,7 @@ MUTANTS = (
         "truncation",
         (
             "proxy/wire/passage.py",
-            "sequence_number=scanner.events))\n        response.cut()\n",
+            "sequence_number=scanner.events))\n        response.cut(told=told)\n",
             'sequence_number=scanner.events))\n        await response.write(b"data: [DONE]\\n\\n")\n',
         ),
     ),
@@ -206,8 +206,8 @@ MUTANTS = (
     _mutant(
         "one-miss-is-down",
         "a single missed probe takes a backend out",
-        "dead_engines",
-        ("proxy/routing/health.py", "health.up and misses >= rules.max_misses", "health.up and misses >= 1"),
+        "health_pages",
+        ("proxy/routing/health.py", "misses >= rules.max_misses)):", "misses >= 1)):"),
     ),
     _mutant(
         "hop-by-hop-passed",
@@ -273,7 +273,7 @@ MUTANTS = (
         "drain-cuts",
         "a stop ends running streams at once",
         "lifecycle",
-        ("proxy/app.py", "        await self._until_idle(timeouts.drain_s)\n", ""),
+        ("proxy/app.py", "self.desk.clock() + timeouts.drain_s\n", "self.desk.clock()\n"),
     ),
     _mutant(
         "error-reshaped",

@@ -429,7 +429,7 @@ async def test_sighup_takes_a_new_certificate_over(files: Files, tmp_path: Path)
 async def test_status_over_tls_works_with_the_authority_named(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     async with secured(files) as stage:
         url = f"https://127.0.0.1:{stage.app.admin_port}"
-        assert await asyncio.to_thread(check.status, url, files.ca_file) == 0
+        assert await asyncio.to_thread(check.status, url, None, files.ca_file) == 0
         assert '"phase":"serving"' in capsys.readouterr().out
 
 
