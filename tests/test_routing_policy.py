@@ -232,6 +232,13 @@ def test_recovering_backend_that_is_alone_takes_what_there_is() -> None:
     assert asked(Rules(leave_at=8), back(0.1, speculative=40, eligible=(True, False)))[0] is SPECULATIVE
 
 
+def test_two_backends_that_have_both_come_back_hold_nobody_up() -> None:
+    both = back(0.1, speculative=4, baseline=40)
+    both = replace(both, baseline=replace(both.baseline, recovered_s=0.1))
+    assert asked(Rules(leave_at=8), both) == (SPECULATIVE, Reason.ROOM)
+    assert asked(Rules(leave_at=4), both) == (BASELINE, Reason.OVERFLOW)
+
+
 def test_operators_pin_knows_no_ramp() -> None:
     assert asked(Rules(operator_pin=SPECULATIVE), back(0.1, speculative=40))[0] is SPECULATIVE
 
@@ -315,8 +322,9 @@ class Question(NamedTuple):
 
     def ramping(self, load: BackendLoad) -> bool:
         """Whether it is held back beside a backend that serves."""
-        beside = self.loads.of(load.role.other).eligible
-        return beside and not ramp.admits(self.rules, load, self.traits.weight)
+        beside = self.loads.of(load.role.other)
+        in_full = beside.eligible and not ramp.is_on(self.rules, beside)
+        return in_full and not ramp.admits(self.rules, load, self.traits.weight)
 
 
 questions = st.builds(Question, rule_sets(), regimes, snapshots, some_traits, st.none() | roles)

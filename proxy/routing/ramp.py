@@ -13,13 +13,18 @@ from proxy.routing.rules import Rules
 GOAL_IF_UNLIMITED = 64
 
 
+def is_on(rules: Rules, load: BackendLoad) -> bool:
+    """Whether the backend came back less than `rules.ramp_s` ago."""
+    return load.recovered_s is not None and load.recovered_s < rules.ramp_s
+
+
 def admits(rules: Rules, load: BackendLoad, weight: int) -> bool:
     """Whether a recovering backend may take `weight` sequences more; always true of one that is not recovering.
 
     From one sequence up to its goal, in proportion to the time since it came back, over `rules.ramp_s`. An idle one
     takes any request: it must be seen at work again.
     """
-    if load.recovered_s is None or load.recovered_s >= rules.ramp_s or load.in_flight == 0:
+    if load.recovered_s is None or not is_on(rules, load) or load.in_flight == 0:
         return True
     return load.in_flight + weight <= ceil(_goal(rules, load) * load.recovered_s / rules.ramp_s)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, chat, request
-from fakes.storm import Flaky, Storm, by_id
+from fakes.endings import Flaky, Storm, by_id
 from fakes.until import until
 from prometheus_client.parser import text_string_to_metric_families
 

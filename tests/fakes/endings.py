@@ -232,11 +232,11 @@ class Storm:
     def __post_init__(self) -> None:
         carry, on_end, assign = self.app.relay.carry, self.app.relay.on_end, self.app.desk.assign
 
-        async def noted(incoming: Any, route: Any, request_id: str) -> Any:
+        async def noted(incoming: Any, route: Any, request_id: str, *more: Any) -> Any:
             assert request_id not in self.begun, f"{request_id} came twice"
             self.begun.add(request_id)
             self.running.add(request_id)
-            return await carry(incoming, route, request_id)
+            return await carry(incoming, route, request_id, *more)
 
         def end(facts: RequestFacts) -> None:
             if facts.request_id not in self.running:
