@@ -188,10 +188,11 @@ class _Front(RequestHandler):
         if self._refused:
             return
         before = len(self._messages)
+        in_body = self._body is not None and not self._body.is_eof()
         super().data_received(data)
         if len(self._messages) > before:
             self._heads_came(before, len(data))
-        elif data and (self._body is None or self._body.is_eof()):
+        elif data and not in_body:
             self._head_grew(len(data))
 
     def _heads_came(self, first: int, size_bytes: int) -> None:

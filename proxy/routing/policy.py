@@ -144,8 +144,8 @@ def _takes(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> boo
 
 
 def _is_held_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:
-    """Whether a backend still ramps up. Only beside one that serves in full: alone, or when both have come back, it takes
-    what there is."""
+    """Whether a backend still ramps up. Only beside one that serves in full: alone, or when both have come back, it
+    takes what there is."""
     beside = snapshot.of(role.other)
     in_full = beside.eligible and not ramp.is_on(rules, beside)
     return in_full and not ramp.admits(rules, snapshot.of(role), weight)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.endings import Flaky, Storm, by_id
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, chat, request
-from fakes.endings import Flaky, Storm, by_id
 from fakes.until import until
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -249,6 +249,17 @@ async def test_large_body_in_one_piece_with_its_head_is_no_large_head() -> None:
         assert (await client.answer()).status == 200
 
 
+async def test_last_piece_of_a_body_is_no_piece_of_a_head() -> None:
+    async with staged(listen={"max_head_bytes": 2048}) as stage, RawClient(stage.app.port) as client:
+        whole = request(body=chat(user="x" * 100_000))
+        await client.send(whole[:1000])
+        await until(lambda: stage.app.relay.trips, what="the request being read")
+        await client.send(whole[1000:])
+        assert (await client.answer()).status == 200
+        await client.send(request(body=chat()))
+        assert (await client.answer()).status == 200
+
+
 async def test_endless_head_is_answered_431_before_its_time_is_over() -> None:
     listen = {"max_head_bytes": 2048, "max_headers": 10_000}
     async with staged(listen=listen) as stage, RawClient(stage.app.port) as client:

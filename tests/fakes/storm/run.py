@@ -27,7 +27,6 @@ from fakes.until import until
 from proxy import config
 from proxy.app import App
 from proxy.serve import serve
-from proxy.wire.reload import mark
 
 # Connections at once, each with one to four requests: more than both engines and the queue hold together.
 AT_ONCE = 70
@@ -110,7 +109,7 @@ class Storm:
         self.path.write_text(yaml.safe_dump(values))
         started: asyncio.Future[App] = asyncio.get_running_loop().create_future()
         source = lambda: config.load(self.path, {})  # noqa: E731
-        served = asyncio.ensure_future(serve(source(), source, (self.path, mark(self.path)), greet=started.set_result))
+        served = asyncio.ensure_future(serve(source(), source, greet=started.set_result))
         try:
             await asyncio.wait({served, started}, return_when=asyncio.FIRST_COMPLETED)
             self.app = app = await started
