@@ -111,19 +111,19 @@ class Desk:
         beside = snapshot.of(role.other).eligible and not snapshot.of(role).eligible
         return role.other if beside else role
 
-    def serves(self, role: Role) -> bool:
-        """Whether requests may be sent to a role's backend, now or when it has room."""
+    def serves_beside(self, failed: Backend) -> bool:
+        """Whether requests may be sent to the other backend than `failed`, now or when it has room."""
         snapshot = self.snapshot()
-        return snapshot.of(role).eligible or snapshot.all_down
+        return snapshot.of(self._role_now(failed).other).eligible or snapshot.all_down
 
-    def claims(self, traits: Traits, failed: Role | None = None) -> frozenset[Role]:
+    def claims(self, traits: Traits, failed: Backend | None = None) -> frozenset[Role]:
         """The backends whose next room a request that waits keeps from those behind it: every one that it waits for.
         `failed` is the one that has failed it already.
 
         None where it is bulky on all of them that are eligible: under steady traffic these never drain so far by
         themselves, and holding everybody up until they do would let one request stop the service.
         """
-        wanted = self.wanted(traits) if failed is None else failed.other
+        wanted = self.wanted(traits) if failed is None else self._role_now(failed).other
         roles = frozenset(ROLES if wanted is None else (wanted,))
         if traits.weight == 1:
             return roles
@@ -140,18 +140,19 @@ class Desk:
         request_id: str,
         route: str,
         *,
-        excluded: Role | None = None,
+        failed: Backend | None = None,
         promised: frozenset[Role] = frozenset(),
         attempt: int = 1,
     ) -> Assignment | Decision:
         """Decide where a request goes and lease its place, in one step.
 
-        `excluded` is the role that has just failed this request; the next room on a `promised` one is another's, so
+        `failed` is the backend that has just failed this request; the next room on a `promised` one is another's, so
         it counts as full. Returns the bare Decision when there is no room.
         """
         snapshot = self.snapshot()
         for role in promised:
             snapshot = _filled(snapshot, role)
+        excluded = None if failed is None else self._role_now(failed)
         decision = policy.decide(self.rules, self.regime, snapshot, traits, excluded=excluded)
         if decision.role is None:
             self._enter(decision.regime)
@@ -265,6 +266,10 @@ class Desk:
         self.on_room()
 
     # ------------------------------------------------------------ inside
+
+    def _role_now(self, backend: Backend) -> Role:
+        """The role that an engine has: a reload may have let two of them change places while a request waited."""
+        return next((each.role for each in self.backends if each.url == backend.url), backend.role)
 
     def _new_backend(self, plan: BackendPlan) -> Backend:
         return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight)

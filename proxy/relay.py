@@ -30,6 +30,7 @@ from proxy.protocol import headers, openai
 from proxy.protocol.routes import Route
 from proxy.routing.breaker import Event
 from proxy.routing.policy import preference
+from proxy.state.backend import Backend
 from proxy.wire.admission import Admission
 from proxy.wire.attempt import Opened, Verdict, open_answer
 from proxy.wire.body import Bodies, Body
@@ -199,11 +200,11 @@ class Trip:
                 result = await self._attempt(line)
                 if isinstance(result, Opened):
                     return await self._pass_on(result)
-                if not self._may_move(result, assignment.backend.role):
+                if not self._may_move(result, assignment.backend):
                     return await self._give_up(result)
                 await self._move(assignment, result)
             try:
-                assignment = await self._wait_elsewhere(assignment.backend.role)
+                assignment = await self._wait_elsewhere(assignment.backend)
             except (QueueFull, QueueTimeout) as error:
                 return self._give_up_waiting(result, error)
 
@@ -247,9 +248,9 @@ class Trip:
 
     # ------------------------------------------------------------ failover
 
-    def _may_move(self, trouble: Trouble, failed: Role) -> bool:
+    def _may_move(self, trouble: Trouble, failed: Backend) -> bool:
         """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
-        if self._first_failure is not None or not self._desk.serves(failed.other):
+        if self._first_failure is not None or not self._desk.serves_beside(failed):
             return False
         return trouble.free or self._desk.may_retry()
 
@@ -261,7 +262,7 @@ class Trip:
         if trouble.answer is not None:
             self._kept = await keep(trouble.answer)
 
-    async def _wait_elsewhere(self, failed: Role) -> Assignment:
+    async def _wait_elsewhere(self, failed: Backend) -> Assignment:
         """A place on the other backend, which may have to be waited for."""
         since_s = self._desk.clock()
         try:

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fakes.rig import BASELINE, LINGER_S, OPEN_S, SPECULATIVE, Rig
+from fakes.rig import BASELINE, LINGER_S, OPEN_S, SPECULATIVE, Rig, plan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +86,15 @@ def test_a_refusal_names_full_and_leases_nothing() -> None:
     assert len(rig.desk.ring) == rig.desk.snapshot().in_flight == 2
 
 
+def test_a_failed_request_never_goes_back_to_its_engine_though_the_two_have_changed_places(rig: Rig) -> None:
+    failed = rig.assign()
+    rig.finish(failed, Event.FAILURE)
+    rig.desk.reload(plan(urls=("http://b", "http://a")))
+    second = rig.assign(failed=failed.backend, attempt=2)
+    assert (failed.backend.url, second.backend.url) == ("http://a", "http://b")
+    assert rig.desk.claims(Traits(), failed.backend) == {second.backend.role}
+
+
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("assign"), st.integers(1, 20)),
@@ -128,7 +137,7 @@ def test_counts_stay_exact_and_within_limits_whatever_happens(
 
 def test_the_ring_keeps_the_decision_with_its_numbers(rig: Rig) -> None:
     rig.assign(weight=3)
-    rig.assign(weight=2, excluded=SPECULATIVE, attempt=2)
+    rig.assign(weight=2, failed=rig.desk.backend(SPECULATIVE), attempt=2)
     first, second = rig.desk.ring
     assert (first.weight, first.attempt, first.at_s, first.route) == (3, 1, rig.now_s, "/v1/completions")
     assert (second.attempt, second.decision.reason) == (2, Reason.FAILOVER)
@@ -376,5 +385,5 @@ def test_second_attempts_earn_no_further_retries() -> None:
     while rig.desk.may_retry():
         pass
     for _ in range(100):
-        rig.finish(rig.assign(excluded=SPECULATIVE, attempt=2))
+        rig.finish(rig.assign(failed=rig.desk.backend(SPECULATIVE), attempt=2))
     assert not rig.desk.may_retry()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from proxy.dispatch import Assignment, Desk
 from proxy.errors import QueueFull, QueueTimeout, ShuttingDown
 from proxy.model import ROLES, Role, Traits
+from proxy.state.backend import Backend
 
 # Room also comes with time alone (a lingering sequence ends, a circuit cools down) and nothing calls then.
 LOOK_AGAIN_S = 0.25
@@ -29,7 +30,7 @@ class _Waiter:
     request_id: str
     route: str
     place: "asyncio.Future[Assignment]"
-    failed: Role | None = None  # the backend that has failed this request already
+    failed: Backend | None = None  # the backend that has failed this request already
 
 
 class Admission:
@@ -69,7 +70,7 @@ class Admission:
             )
         return await self._wait(_Waiter(traits, request_id, route, _future()))
 
-    async def readmit(self, traits: Traits, request_id: str, route: str, failed: Role) -> Assignment:
+    async def readmit(self, traits: Traits, request_id: str, route: str, failed: Backend) -> Assignment:
         """A place on the other backend for a request that `failed` has just failed. It waits ahead of all others,
         since it came before them, and is not counted against `max_waiting` unless that lets nobody wait.
 
@@ -77,7 +78,7 @@ class Admission:
         """
         if self._closed:
             raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
-        place = self._desk.assign(traits, request_id, route, excluded=failed, attempt=2)
+        place = self._desk.assign(traits, request_id, route, failed=failed, attempt=2)
         if isinstance(place, Assignment):
             return place
         if not self.rules.max_waiting:
@@ -161,7 +162,7 @@ class Admission:
             waiter.traits,
             waiter.request_id,
             waiter.route,
-            excluded=waiter.failed,
+            failed=waiter.failed,
             promised=frozenset(blocked),
             attempt=1 if waiter.failed is None else 2,
         )

@@ -2,10 +2,12 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.engine import Exchange, FakeEngine, either
+from fakes.keys import write_keys
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import staged
@@ -279,3 +281,16 @@ async def test_h26_unknown_method_is_refused_and_reaches_no_engine(method: str, 
         assert set(error) == {"message", "type", "param", "code"}
         assert not stage.a.requests
         assert not stage.b.requests
+
+
+@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/models", "/generate", "/v1/messages"])
+async def test_h26_preflight_of_a_listed_page_needs_no_key_and_echoes_its_headers(target: str, tmp_path: Path) -> None:
+    write_keys(tmp_path / "keys", ["page"])
+    listen = {"cors_origins": ["https://app.example"], "api_keys_file": str(tmp_path / "keys")}
+    async with staged(listen=listen) as stage:
+        said = await ask(stage.app.port, request(target, b"", *PREFLIGHT, method="OPTIONS"))
+        assert (said.status, said.header("access-control-allow-origin")) == (204, "https://app.example")
+        assert said.header("access-control-allow-headers") == "authorization, content-type, x-stainless-os"
+        refused = await ask(stage.app.port, request(target, chat(), PREFLIGHT[0]))
+        assert (refused.status, refused.header("access-control-allow-origin")) == (401, "https://app.example")
+        assert stage.a.requests == stage.b.requests == []

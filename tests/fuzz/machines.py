@@ -135,7 +135,8 @@ def _desk_step(draws: Draws, rig: Rig, plainly: Plainly) -> None:
     kind, rest = code % 8, code // 8
     if kind < 3:
         asked = (None, *ROLES)[rest % 3]
-        place = rig.try_assign(1 + draws.byte() % 64, asked, excluded=(None, None, *ROLES)[rest // 3 % 4])
+        failed = (None, None, *rig.desk.backends)[rest // 3 % 4]
+        place = rig.try_assign(1 + draws.byte() % 64, asked, failed=failed)
         if place is not None:
             plainly.open.append((place, place.backend.url))
     elif kind < 5 and plainly.open:
