@@ -24,8 +24,10 @@ OVER_LOOKS = 20
 # An engine that has been good for so long should be in use, and then never be thought bad for longer than this.
 GOOD_LOOKS = 60
 UNREADY_LOOKS = 60
-# So many calm requests in a row that all fail while an engine is good are no chance.
+# So many calm requests in a row, and for so long, that all fail while an engine is good are no chance: a full queue
+# refuses sixty in a tenth of a second, and in a lull nobody asks at all.
 CALM_FAILURES = 60
+UNSERVED_LOOKS = 60
 
 
 class Watch:
@@ -37,6 +39,7 @@ class Watch:
         self._by_url = {engine.url: engine for engine in engines}
         self._good = {engine.url: 0 for engine in engines}
         self._unready = 0
+        self._unserved = 0
         self._calm_before = (0, 0)
         self._watch_assign()
 
@@ -162,15 +165,17 @@ class Watch:
         calm, served = self.books.figures.calm, self.books.figures.calm_served
         good_url = next((url for url, looks in self._good.items() if looks > GOOD_LOOKS), None)
         if good_url is None or self.books.closing:
-            self._unready, self._calm_before = 0, (calm, served)
+            self._unready, self._unserved, self._calm_before = 0, 0, (calm, served)
             return
         self._unready = 0 if self.app.readiness().ready else self._unready + 1
         name = self._by_url[good_url].name
         self.books.holds(self._unready < UNREADY_LOOKS, "ready while an engine is good", f"{name} is", name)
+        self._unserved += 1
         if served > self._calm_before[1]:
-            self._calm_before = (calm, served)
+            self._unserved, self._calm_before = 0, (calm, served)
         failed = calm - self._calm_before[0]
-        self.books.holds(failed < CALM_FAILURES, "served while an engine is good", f"{failed} in a row failed", name)
+        fine = failed < CALM_FAILURES or self._unserved < UNSERVED_LOOKS
+        self.books.holds(fine, "served while an engine is good", f"{failed} in a row failed", name)
 
     def _is_good(self, engine: StormEngine) -> bool:
         backend = next((each for each in self.app.desk.backends if each.url == engine.url), None)
