@@ -73,25 +73,6 @@ def untouched(stage: Stage) -> bool:
 # ---------------------------------------------------------------- waiting
 
 
-async def test_forty_requests_for_eight_places_are_served_queued_or_refused_in_order() -> None:
-    """Case H21: eight run, twenty wait, the rest is refused at once; ten waiters leave and are never started."""
-    gate = Gate()
-    async with crowded(gate) as (stage, crowd):
-        clients = [await crowd.join(f"id{number}") for number in range(28)]
-        assert (stage.in_flight, stage.app.admission.waiting, len(gate.ids)) == (8, 20, 8)
-        refused = [await ask(stage.app.port, request(body=chat())) for _ in range(12)]
-        assert {said.status for said in refused} == {429}
-        for client in clients[10:20]:
-            client.leave()
-        await until(lambda: stage.app.admission.waiting == 10)
-        gate.opened.set()
-        answers = [await client.answer() for client in clients[:10] + clients[20:]]
-        assert {said.status for said in answers} == {200}
-        assert gate.ids == [f"id{number}" for number in (*range(10), *range(20, 28))]
-        assert max(stage.a.most_open, stage.b.most_open) == 4
-        assert untouched(stage)
-
-
 async def test_a_refusal_says_what_is_full_and_when_to_come_again() -> None:
     async with crowded(Gate(), places=1, max_waiting=0) as (stage, crowd):
         await crowd.join("a")

@@ -8,20 +8,16 @@ from typing import Any
 
 import aiohttp
 import pytest
-from fakes.engine import Exchange, FakeEngine, either, plain, stream
-from fakes.proxy import running, settings
+from fakes.engine import Exchange, plain, stream
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
 
-from proxy.model import CircuitState, Role
-from proxy.protocol.allowlist import LIVENESS_PATHS, READINESS_PATHS, ROUTES, EngineKind, Route
+from proxy.model import Role
 
 SPECULATIVE, BASELINE = Role.SPECULATIVE.value, Role.BASELINE.value
 # Decisions on the bare count, at once: how smoothing and dwell behave is tested where time is a number.
 PROMPT = {"smoothing_s": 0.0, "min_dwell_s": 0.0, "leave_at": 4, "enter_at": 2}
-GENERATING = [route for route in ROUTES[EngineKind.SGLANG] if route.counts]
-CONTROL = [route for route in ROUTES[EngineKind.SGLANG] if not route.counts and "{" not in route.template]
 
 
 class Gate:
@@ -176,98 +172,6 @@ async def test_a_rule_sends_its_kind_of_request_to_its_role(more: dict[str, Any]
         assert said.header("x-crossover-reason") == ("rule" if went == BASELINE else "room")
 
 
-# ---------------------------------------------------------------- what counts, and how much
-
-
-async def test_a_request_weighs_as_many_sequences_as_it_asks_for() -> None:
-    """Case H11."""
-    async with crowded(policy="overflow") as (stage, crowd):
-        await crowd.join(body=chat(stream=True, n=16))
-        assert stage.app.desk.snapshot().speculative.in_flight == 16
-        assert await crowd.join() == BASELINE
-        await crowd.leave(1)
-        prompts = b'{"model":"m","prompt":["a","b","c"],"n":2,"stream":true}'
-        await crowd.join(target="/v1/completions", body=prompts)
-        assert stage.app.desk.snapshot().baseline.in_flight == 6
-
-
-@pytest.mark.parametrize("route", GENERATING, ids=lambda route: route.template)
-async def test_every_route_that_generates_counts(route: Route) -> None:
-    """Case H9."""
-    gate = Gate()
-    async with staged(a=gate) as stage, RawClient(stage.app.port) as client:
-        await client.send(request(route.template, b"{}"))
-        await until(lambda: stage.a.open == 1)
-        assert stage.in_flight == 1
-        gate.opened.set()
-        assert (await client.answer()).status == 200
-
-
-async def test_requests_on_every_route_fill_the_same_count() -> None:
-    """Case H9: thirty-two open requests on each of four routes, then one chat."""
-    async with crowded(policy="overflow") as (stage, crowd):
-        targets = ("/v1/completions", "/v1/responses", "/v1/messages", "/generate") * 32
-        await asyncio.gather(*(crowd.join(target=target) for target in targets))
-        assert stage.in_flight == 128
-        assert await crowd.join() == BASELINE
-
-
-async def test_questions_never_count() -> None:
-    async with staged() as stage, RawClient(stage.app.port) as client:
-        for route in CONTROL:
-            method = "GET" if "GET" in route.methods else "POST"
-            await client.send(request(route.template, b"{}" if method == "POST" else b"", method=method))
-            assert (await client.answer()).status == 200
-        for path in sorted(LIVENESS_PATHS | READINESS_PATHS):
-            await client.send(request(path, method="GET"))
-            assert (await client.answer()).status == 200
-        assert [backend.book.opened for backend in stage.app.desk.backends] == [0, 0]
-        assert not stage.app.desk.ring
-
-
-async def test_what_is_not_served_is_refused_and_not_counted() -> None:
-    async with staged() as stage:
-        for target, status in (("/v1/unknown", 404), ("/flush_cache", 403), ("/v1/chat/completions/", 404)):
-            assert (await stage.ask(target=target)).status == status
-        assert stage.a.requests == stage.b.requests == []
-        assert [backend.book.opened for backend in stage.app.desk.backends] == [0, 0]
-
-
-@pytest.mark.parametrize("policy", ["threshold", "overflow"])
-async def test_a_herd_that_comes_at_once_never_exceeds_the_threshold(policy: str) -> None:
-    """Case H10: two hundred connections, one write each, counted at the engine."""
-    gate = Gate()
-    async with (
-        staged(a=gate, b=gate, routing={**PROMPT, "policy": policy}) as stage,
-        contextlib.AsyncExitStack() as all_,
-    ):
-        herd = [await all_.enter_async_context(RawClient(stage.app.port)) for _ in range(200)]
-        for client in herd:
-            client.writer.write(request(body=chat(stream=True)))
-        await until(lambda: stage.a.open + stage.b.open == 200)
-        assert (stage.a.most_open, stage.b.most_open) == (4, 196)
-        gate.opened.set()
-        assert {(await client.answer()).status for client in herd} == {200}
-
-
-async def test_a_backend_that_comes_back_takes_waiting_requests_up_to_its_limit() -> None:
-    """Case H10: the crowd that waited does not fall upon it."""
-    gate = Gate()
-    queue = {"max_waiting": 300}
-    async with staged(a=gate, b=gate, max_in_flight=4, queue=queue) as stage, contextlib.AsyncExitStack() as all_:
-        stage.a.ready = False
-        await until(lambda: stage.app.desk.backend(Role.SPECULATIVE).health.up is False)
-        herd = [await all_.enter_async_context(RawClient(stage.app.port)) for _ in range(100)]
-        for client in herd:
-            client.writer.write(request(body=chat(stream=True)))
-        await until(lambda: stage.app.admission.waiting == 96)
-        stage.a.ready = True
-        await until(lambda: stage.a.open == 4)
-        gate.opened.set()
-        assert {(await client.answer()).status for client in herd} == {200}
-        assert (stage.a.most_open, stage.b.most_open) == (4, 4)
-
-
 # ---------------------------------------------------------------- what is said of a decision
 
 
@@ -314,56 +218,3 @@ async def test_a_failover_is_a_decision_of_its_own() -> None:
         assert (await stage.ask()).header("x-crossover-reason") == "failover"
         second, first = await decisions(stage)
         assert [(each["attempt"], each["role"]) for each in (first, second)] == [(1, SPECULATIVE), (2, BASELINE)]
-
-
-# ---------------------------------------------------------------- clocks, address families, proxy variables
-
-
-@pytest.mark.parametrize("host", ["::1", "127.0.0.1"])
-async def test_an_engine_is_reached_and_watched_on_both_address_families(host: str) -> None:
-    """Case H34."""
-    async with FakeEngine(host=host) as a, FakeEngine(role="baseline", host=host) as b:
-        by_name = host == "127.0.0.1"
-        first = f"http://localhost:{a.port}" if by_name else a.url
-        async with running(settings(first, b.url)) as app:
-            assert app.desk.backend(Role.SPECULATIVE).health.up is True
-            assert app.desk.backend(Role.SPECULATIVE).max_in_flight == 256
-            said = await ask(app.port, request(body=chat()))
-            assert (said.status, said.header("x-crossover-backend")) == (200, SPECULATIVE)
-            assert a.requests[0].header("host") == first.removeprefix("http://")
-
-
-async def test_the_environments_proxy_variables_are_not_for_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Case H34."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
-    async with staged() as stage:
-        assert stage.app.desk.backend(Role.SPECULATIVE).health.up is True
-        assert (await stage.ask()).header("x-crossover-backend") == SPECULATIVE
-
-
-async def test_a_wall_clock_that_jumps_neither_holds_nor_opens_a_circuit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Case H34: an hour back while a circuit is open, then a day forward while requests run."""
-    healthy = asyncio.Event()
-
-    async def script(exchange: Exchange) -> None:
-        if healthy.is_set():
-            await either(exchange)
-        else:
-            await exchange.answer(b"no", "500 Internal Server Error")
-
-    real = time.time
-    async with staged(a=script, circuit={"max_failures": 2, "open_s": 0.3}, retries={"reserve": 100}) as stage:
-        while stage.circuit().state is not CircuitState.OPEN:
-            assert (await stage.ask()).status == 200
-        monkeypatch.setattr(time, "time", lambda: real() - 3600)
-        healthy.set()
-        opened_s = time.monotonic()
-        while stage.circuit().state is not CircuitState.CLOSED:
-            assert (await stage.ask(stream=True)).status == 200
-        assert 0.2 < time.monotonic() - opened_s < 2.0
-        monkeypatch.setattr(time, "time", lambda: real() + 86400)
-        assert (await stage.ask(stream=True)).whole
-        assert stage.circuit().state is CircuitState.CLOSED
