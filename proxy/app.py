@@ -117,7 +117,6 @@ class App:
                 handshake_s=listen.head_timeout_s,
                 closed=self.metrics.closed,
                 room=self._front.room if section == "listen" else _endless,
-                layered=self._front.layered,
             )
         admin_runner = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
         self.admin_port, _ = await self._listen(admin_runner, "admin", admin.host, admin.port)

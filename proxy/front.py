@@ -5,7 +5,7 @@ wire/tls.py. Whatever has to be noticed without an event is noticed by one look 
 """
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
@@ -74,11 +74,6 @@ class FrontServer(web.Server):
         """How many more connections there may be."""
         return self.rules.max_connections - len(self._connections)
 
-    def layered(self, protocol: asyncio.Protocol, beneath: asyncio.Transport) -> None:
-        """Know the transport under the TLS of a new connection."""
-        if isinstance(protocol, _Front):
-            protocol.beneath = beneath
-
     def pre_shutdown(self) -> None:
         """Close idle connections now and busy ones after their answer. aiohttp would leave idle ones open and deaf."""
         self.leaving = True
@@ -121,13 +116,10 @@ class FrontServer(web.Server):
         """Drop clients that take nothing, in whatever state: passages watch their own, and answers that are short, or
         followed by the end of the connection, have nobody else."""
         for connection, transport in tuple(self._connections.items()):
-            if isinstance(connection, _Front):
-                unsent_bytes = transport.get_write_buffer_size()
-                if connection.beneath is not None:
-                    unsent_bytes += connection.beneath.get_write_buffer_size()
-                if connection.unread_s(unsent_bytes, now_s) >= self.rules.unread_s:
-                    self.metrics.closed(CloseReason.UNREAD)
-                    transport.abort()
+            unsent_bytes = transport.get_write_buffer_size()
+            if isinstance(connection, _Front) and connection.unread_s(unsent_bytes, now_s) >= self.rules.unread_s:
+                self.metrics.closed(CloseReason.UNREAD)
+                transport.abort()
 
     def _make_request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
         return _Request(message, payload, protocol, writer, task, self._loop)
@@ -157,22 +149,21 @@ class _Front(RequestHandler):
     """One connection. Answers what aiohttp itself refuses (broken framing), what is over our limits, and what we failed
     to catch."""
 
-    __slots__ = ("_body", "_head_bytes", "_refused", "_server", "_unread", "beneath")
+    __slots__ = ("_body", "_head_bytes", "_refused", "_server", "_unread")
 
     def __init__(self, server: FrontServer, **named: Any) -> None:
         super().__init__(server, **named)
         self._server = server
         self._body: StreamReader | None = None  # of the newest request
         self._head_bytes = 0  # of a head that has not ended
-        self.beneath: asyncio.Transport | None = None  # under TLS
         self._refused = False  # no further request is read
         self._unread: tuple[int, float] | None = None  # how much waited to be taken, and since when so much
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve, or turn away where there are too many. The clock of the first head runs."""
         if self._server.room() <= 0:
-            assert isinstance(transport, asyncio.Transport)
-            self._server.surplus.turn_away(transport)
+            # What the loop makes is a transport, whatever its class: uvloop's is none of asyncio's.
+            self._server.surplus.turn_away(cast(asyncio.Transport, transport))
             return
         super().connection_made(transport)
         self._server.heads[self] = self._loop.time()

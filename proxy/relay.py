@@ -352,7 +352,10 @@ class Trip:
         return error_response(error, self._route.dialect, self._stamps(), close=closing)
 
     def _gone(self) -> None:
-        """The client left."""
+        """The client left. Behind the end of its stream it has all there is: many clients close at once there."""
+        if self._passage is not None and self._passage.delivered:
+            self._conclude(self._passage)
+            return
         committed = self._passage is not None and self._passage.committed
         self._outcome = Outcome.CLIENT_GONE_IN_STREAM if committed else Outcome.CLIENT_GONE_WAITING
         self._status = self._status if committed else CLIENT_CLOSED_REQUEST

@@ -1,6 +1,11 @@
-"""What every test shares: hypothesis without a wall clock, and how long and of which seeds the storms are."""
+"""What every test shares: the loop that the product runs on, hypothesis without a wall clock, and how long and of which
+seeds the storms are."""
+
+import asyncio
+from collections.abc import Callable, Mapping
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 # Machines are shared and noisy: an example's time says nothing about the code.
@@ -9,6 +14,11 @@ settings.load_profile("crossover")
 
 # Long enough for some dozens of kills and reloads.
 STORM_S = 60.0
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that `crossover serve` runs on: its transports are not asyncio's own, and behave otherwise at edges."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

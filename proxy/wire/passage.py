@@ -37,7 +37,8 @@ class Patience:
 
 
 class Passage:
-    """One answer on its way. `error` is what went wrong after commit; `usage` what the engine counted.
+    """One answer on its way. `error` is what went wrong after commit; `usage` what the engine counted; `delivered` says
+    that a stream's own end has been written, behind which clients may leave without a word.
 
     `sequences` is how many the answer holds: with one, a finish reason makes it complete even without an end mark.
     `on_bytes` is called whenever the backend has sent some: nothing says better that it lives.
@@ -64,6 +65,7 @@ class Passage:
         self._hold = EventHold(dialect) if opened.scanner is not None else None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
+        self.delivered = False
         self._begun = False
         self._first_s: float | None = None
         self._last_s = 0.0
@@ -170,6 +172,7 @@ class Passage:
         ready = hold.feed(data)
         if ready:
             await response.write(ready)
+        self.delivered = scanner.ended
         if scanner.first_content:
             self._last_s = self._clock()
             if self._first_s is None:

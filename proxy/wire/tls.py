@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from aiohttp import web
 
@@ -17,6 +17,8 @@ from proxy.model import CloseReason
 
 # A client that is told of the end and does not answer is waited for so long; the loop's default is half a minute.
 SHUTDOWN_S = 2.0
+# Out of descriptors none comes back at once.
+ACCEPT_AGAIN_S = 0.1
 # As much of an answer as plain connections buffer for a slow reader. The loop's default for TLS is eight times that.
 MAX_UNSENT_BYTES = 65536
 
@@ -24,11 +26,10 @@ Make = Callable[[], asyncio.Protocol]
 
 
 class TlsPort:
-    """Makes protocols for a listening socket: they shake hands, then hand over to what `make` makes.
+    """Accepts connections of a listening socket and shakes hands on each; the server sees those that are secured.
 
     `context` may be replaced at any time, later handshakes use the new one. `room` says how many connections there may
-    be beside those that are handed over; `closed` is told of each that was not. `layered` is told the transport
-    under the TLS of each that is: what a client does not take waits in that one, unseen from above.
+    be beside those that are handed over; `closed` is told of each that was not.
     """
 
     def __init__(
@@ -38,85 +39,67 @@ class TlsPort:
         handshake_s: float,
         closed: Callable[[CloseReason], None],
         room: Callable[[], float],
-        layered: Callable[[asyncio.Protocol, asyncio.Transport], None],
     ) -> None:
         self.context = context
         self.handshake_s = handshake_s
         self.closed = closed
-        self.layered = layered
         self._room = room
-        self._greeting: dict[_Greeter, asyncio.Task[None]] = {}
+        self._greeting: set[asyncio.Task[None]] = set()
 
-    def greeter(self, make: Make) -> "_Greeter":
-        """The protocol for one new connection."""
-        return _Greeter(self, make)
-
-    def begin(self, greeter: "_Greeter", transport: asyncio.Transport) -> None:
-        """Shake hands on a new connection, or close it where there is no room."""
-        if len(self._greeting) >= self._room():
-            self.closed(CloseReason.OVER_LIMIT)
-            transport.abort()
-            return
-        transport.pause_reading()  # the first bytes are for TLS, which takes over in a moment
-        self._greeting[greeter] = tasks.spawn(self._greet(greeter, transport), name="tls handshake")
+    async def accept(self, listening: socket.socket, make: Make) -> None:
+        """Take connections until cancelled; `make` makes the protocol of one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                wire, _ = await loop.sock_accept(listening)
+            except OSError:  # out of descriptors, or a client that is gone already
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            if len(self._greeting) >= self._room():
+                self.closed(CloseReason.OVER_LIMIT)
+                wire.close()
+                continue
+            task = tasks.spawn(self._greet(wire, make), name="tls handshake")
+            self._greeting.add(task)
+            task.add_done_callback(self._greeting.discard)
 
     async def stop(self) -> None:
         """Drop those that still shake hands."""
-        await tasks.end(*self._greeting.values())
+        await tasks.end(*self._greeting)
 
-    async def _greet(self, greeter: "_Greeter", transport: asyncio.Transport) -> None:
+    async def _greet(self, wire: socket.socket, make: Make) -> None:
         loop = asyncio.get_running_loop()
         late_s = loop.time() + self.handshake_s
-        secured: asyncio.Transport | None = None
+        secured = False
         try:
-            secured = await loop.start_tls(
-                transport,
-                greeter,
-                self.context,
-                server_side=True,
+            transport, _ = await loop.connect_accepted_socket(
+                make,
+                wire,
+                ssl=self.context,
                 ssl_handshake_timeout=self.handshake_s,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
+            secured = True
+            transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         except OSError:  # of which TLS errors are a kind
             self.closed(CloseReason.HANDSHAKE_LATE if loop.time() >= late_s else CloseReason.HANDSHAKE_FAILED)
         finally:
-            self._greeting.pop(greeter, None)
-            if secured is None:
-                transport.abort()
-        if secured is not None:
-            greeter.hand_over(secured, transport)
+            if not secured:
+                wire.close()
 
 
-class _Greeter(asyncio.Protocol):
-    """One connection until its handshake is over; keeps what the client sends right behind it."""
+class _Accepting:
+    """Listening sockets that a TLS port takes connections from, in the shape of asyncio's own server."""
 
-    def __init__(self, port: TlsPort, make: Make) -> None:
-        self._port = port
-        self._make = make
-        self._early: list[bytes] = []
-        self._lost = False
+    def __init__(self, listening: list[socket.socket], port: TlsPort, make: Make) -> None:
+        self.sockets = listening
+        self._tasks = [tasks.spawn(port.accept(each, make), name="tls accept") for each in listening]
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._port.begin(self, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._early.append(data)
-
-    def connection_lost(self, _: BaseException | None) -> None:
-        self._lost = True
-
-    def hand_over(self, transport: asyncio.Transport, beneath: asyncio.Transport) -> None:
-        """Give the connection to the server; not one that the client has closed meanwhile."""
-        if self._lost:
-            return
-        transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
-        protocol = self._make()
-        self._port.layered(protocol, beneath)
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        for data in self._early:
-            protocol.data_received(data)
+    def close(self) -> None:
+        """Take no more connections."""
+        for listening, task in zip(self.sockets, self._tasks, strict=True):
+            task.add_done_callback(partial(_close, listening))
+            task.cancel()
 
 
 class Site(web.TCPSite):
@@ -129,14 +112,29 @@ class Site(web.TCPSite):
     async def start(self) -> None:
         """Listen. Raises OSError when the port cannot be had."""
         await web.BaseSite.start(self)
-        tls, server = self._tls, self._runner.server
+        server, loop = self._runner.server, asyncio.get_running_loop()
         assert server is not None
-        # The loop would give "::" to IPv6 alone, whatever the system's own default is.
+        if self._tls is None and self._host != "::":
+            self._server = await loop.create_server(server, self._host, self._port, backlog=self._backlog)
+            return
+        listening = await self._open()
+        if self._tls is None:
+            self._server = await loop.create_server(server, sock=listening[0], backlog=self._backlog)
+        else:
+            self._server = _Accepting(listening, self._tls, server)  # type: ignore[assignment]
+
+    async def _open(self) -> list[socket.socket]:
+        """A listening socket for each address of the host. "::" is both families': the loop would give it to IPv6
+        alone, whatever the system's own default is."""
+        found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         both = self._host == "::" and socket.has_dualstack_ipv6()
-        where: dict[str, Any] = {"host": self._host, "port": self._port}
-        if both:
-            address = ("::", self._port)
-            where = {"sock": socket.create_server(address, family=socket.AF_INET6, dualstack_ipv6=True)}
-        self._server = await asyncio.get_running_loop().create_server(
-            server if tls is None else lambda: tls.greeter(server), **where, backlog=self._backlog
-        )
+        opened: list[socket.socket] = []
+        for family, address in dict.fromkeys((each[0], each[4][:2]) for each in found):
+            listening = socket.create_server(address, family=family, backlog=self._backlog, dualstack_ipv6=both)
+            listening.setblocking(False)
+            opened.append(listening)
+        return opened
+
+
+def _close(listening: socket.socket, _: object) -> None:
+    listening.close()

@@ -22,6 +22,7 @@ from fakes.failing import (
     serve_any,
 )
 from fakes.leaping import leaping, passed_s
+from fakes.lookups import through
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
@@ -124,7 +125,7 @@ class Names:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     resolver = Names()
-    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", through(resolver))
     yield resolver
     resolver.let_go.set()
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange, FakeEngine, either, stream
+from fakes.lookups import through
 from fakes.process import ROOT, launched
 from fakes.process import settings as file_settings
 from fakes.proxy import running, settings
@@ -232,7 +233,7 @@ def two_families(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ]
         return [each for each in both if family in (0, each[0])]
 
-    monkeypatch.setattr(socket, "getaddrinfo", found)
+    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", through(found))
     return asked
 
 

@@ -206,6 +206,8 @@ async def test_h10_a_baseline_that_comes_back_before_a_waiting_crowd_has_no_more
 # ---------------------------------------------------------------- H21: waiting counted as failing
 
 CAPACITY, ASKED, RUN_S, WAIT_S, QUEUE = 8, 40, 3.0, 5.0, 20
+# The loop's timers count whole milliseconds.
+TICK_S = 0.002
 
 
 @pytest.mark.parametrize("leavers", ["first", "last", "any"])
@@ -307,7 +309,7 @@ async def test_h21_who_waits_in_vain_is_refused_at_the_limit_and_nobody_who_runs
         assert all(int(said.header("retry-after") or 0) >= 1 and spoken_as(sample, said) for said in refused)
         ended = [(facts.request_id, facts.failure, facts.attempts) for facts in stage.ended]
         assert ended == [(f"late{number}", "queue_timeout", 0) for number in range(5)]
-        assert all(facts.queue_s >= wait_s for facts in stage.ended)
+        assert all(facts.queue_s >= wait_s - TICK_S for facts in stage.ended)
         held.opened.set()
         assert [(said.status, said.whole) for said in await answers(running)] == [(200, True)] * 2
         assert held.ids == ["one", "two"]

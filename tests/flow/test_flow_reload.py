@@ -66,7 +66,7 @@ async def test_the_connections_of_a_dropped_backend_are_closed_after_its_last_st
         await crowd.all_end_well()
         crowd.clients.clear()
         await until(lambda: a.connections == 0)
-        assert stage.app.pair._retired == []
+        await until(lambda: stage.app.pair._retired == [], what="the line of the dropped backend gone")
 
 
 async def test_backends_that_change_places_keep_their_counts(tmp_path: Path) -> None:
