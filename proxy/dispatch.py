@@ -35,6 +35,10 @@ from proxy.state.ledger import Lease, Ledger
 # Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
 RING_SIZE = 1000
 
+# The share of a backend's limit that may count for clients who have left. What engines still do for such clients is a
+# guess, and by leaving at once again and again one client could fill the count for everybody.
+MAX_LINGERING = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class BackendPlan:
@@ -302,7 +306,8 @@ class Desk:
             self.on_change(Change(kind, backend.role, before, after))
 
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
-        assignment.lease.settle(outcome, linger_s)
+        limit = assignment.backend.max_in_flight
+        assignment.lease.settle(outcome, linger_s, most=None if limit is None else max(1, int(limit * MAX_LINGERING)))
         self.follow()
         self.on_room()
 

@@ -210,6 +210,12 @@ class BackendUnreachable(UpstreamError):
     reached = False
 
 
+class ConnectTimeout(BackendUnreachable):
+    """No connection was made within `timeouts.connect_s`; nothing reached the backend."""
+
+    code = "connect_timeout"
+
+
 class BackendBroken(UpstreamError):
     """The connection ended, or what came was not HTTP, before the answer was whole."""
 

@@ -56,8 +56,10 @@ class Hearing:
 
     def moved(self, trouble: Trouble) -> None:
         """The attempt failed, and the request goes to the other backend: what happens there will tell whose fault."""
-        if self._present is not None:
-            self._first, self._present = (self._present, trouble), None
+        if self._present is None:
+            return
+        self._first, self._present = (self._present, trouble), None
+        if trouble.doubtful:
             self._record.suspicion = blame.begin(self._record.suspicion)
 
     def served(self) -> None:
@@ -94,7 +96,8 @@ class Hearing:
         if self._first is None:
             return
         (assignment, trouble), self._first = self._first, None
-        self._record.suspicion = blame.end(self._record.suspicion, fault if trouble.doubtful else Fault.UNKNOWN)
+        if trouble.doubtful:
+            self._record.suspicion = blame.end(self._record.suspicion, fault)
         self._desk.judge(assignment, self._blame(trouble, fault))
 
     def _blame(self, trouble: Trouble, fault: Fault) -> Event:

@@ -37,8 +37,8 @@ MUTANTS = (
         "accounting leaks",
         (
             "proxy/state/ledger.py",
-            "            self.in_flight -= lease.weight\n        if lease.outcome",
-            "            self.in_flight -= 2 * lease.weight\n        if lease.outcome",
+            "        self.in_flight -= lease.weight - stays\n",
+            "        self.in_flight -= 2 * (lease.weight - stays)\n",
         ),
     ),
     _mutant(

@@ -124,7 +124,10 @@ def test_counts_stay_exact_and_within_limits_whatever_happens(
             place = held.pop(value % len(held))
             if name == "leave":
                 rig.desk.settle(place, Outcome.CLIENT_GONE_WAITING, unheard=True)
-                lingering.append((rig.now_s + LINGER_S, place.backend.role, place.lease.weight))
+                role = place.backend.role
+                there = sum(weight for until_s, on, weight in lingering if on is role and until_s > rig.now_s)
+                most = {SPECULATIVE: 2, BASELINE: 4}[role]  # a quarter of the limit
+                lingering.append((rig.now_s + LINGER_S, role, min(place.lease.weight, most - there)))
             else:
                 rig.finish(place, Event.FAILURE if name == "fail" else Event.SUCCESS)
         for role, limit in zip(ROLES, (8, 16), strict=True):
@@ -160,7 +163,7 @@ def test_a_request_holds_and_leaves_behind_no_more_than_its_engine_runs_at_once(
         place = rig.assign(weight=1024, asked=role)
         assert rig.in_flight(role) == 64
         rig.desk.settle(place, Outcome.CLIENT_GONE_WAITING, unheard=True)
-        assert rig.in_flight(role) == 64
+        assert rig.in_flight(role) == 16
     rig.now_s += LINGER_S
     assert rig.desk.snapshot().in_flight == 0
 
@@ -387,3 +390,11 @@ def test_second_attempts_earn_no_further_retries() -> None:
     for _ in range(100):
         rig.finish(rig.assign(failed=rig.desk.backend(SPECULATIVE), attempt=2))
     assert not rig.desk.may_retry()
+
+
+def test_those_who_leave_again_and_again_do_not_fill_the_count(rig: Rig) -> None:
+    rig = Rig(limits=(8, 8))
+    for _ in range(20):
+        place = rig.assign(asked=SPECULATIVE)
+        rig.desk.settle(place, Outcome.CLIENT_GONE_WAITING, unheard=True)
+    assert rig.in_flight(SPECULATIVE) == 2

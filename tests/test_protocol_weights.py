@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.protocol.allowlist import ROUTES
-from proxy.protocol.weights import MAX_CHOICES, MAX_WEIGHT, weigh
+from proxy.protocol.weights import MAX_CHOICES, MAX_LOOKED_AT, MAX_WEIGHT, weigh
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -105,3 +105,9 @@ def test_any_object_weighs_between_one_and_the_maximum(template: str, body: dict
 def test_prompts_times_choices_holds_for_all_batches(prompts: list[str], n: int) -> None:
     assert weigh("/v1/completions", {"prompt": prompts, "n": n}) == min(len(prompts) * n, MAX_WEIGHT)
     assert weigh("/generate", {"text": prompts, "sampling_params": {"n": n}}) == min(len(prompts) * n, MAX_WEIGHT)
+
+
+def test_of_a_list_of_sampling_parameters_only_so_many_are_looked_at() -> None:
+    within = [{}] * (MAX_LOOKED_AT - 1) + [{"n": 3}]
+    assert weigh("/generate", {"text": "a", "sampling_params": within}) == 3
+    assert weigh("/generate", {"text": "a", "sampling_params": [{}, *within]}) == 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.routing.blame import MAX_SPARED, Fault, Suspicion, begin, end, excuse
+from proxy.routing.blame import MAX_SPARED, MAX_UNSURE, Fault, Suspicion, begin, end, excuse
 
 SUSPICIOUS = end(begin(Suspicion()), Fault.REQUEST)
 
@@ -56,9 +56,18 @@ def test_suspicion_begins_anew_with_each_request_that_fails_on_both_sides() -> N
     assert end(begin(worn), Fault.REQUEST) == SUSPICIOUS
 
 
-def test_failures_spared_while_a_trial_is_under_way_use_nothing_up() -> None:
-    trying = begin(SUSPICIOUS)
-    assert excuse(trying, Fault.UNKNOWN) == (True, trying)
+def test_trials_that_show_nothing_for_long_spare_only_so_many() -> None:
+    suspicion, answers = begin(Suspicion()), []
+    for _ in range(MAX_UNSURE + 2):
+        excused, suspicion = excuse(suspicion, Fault.UNKNOWN)
+        answers.append(excused)
+    assert answers == [True] * MAX_UNSURE + [False] * 2
+
+
+@pytest.mark.parametrize("fault", [Fault.BACKEND, Fault.REQUEST])
+def test_trial_that_shows_something_lets_later_ones_spare_anew(fault: Fault) -> None:
+    _, worn = excuse(begin(Suspicion()), Fault.UNKNOWN)
+    assert end(worn, fault).unsure == MAX_UNSURE
 
 
 @given(st.lists(st.sampled_from(Fault), max_size=20))

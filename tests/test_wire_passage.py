@@ -243,3 +243,12 @@ async def test_passage_ended_from_outside_tells_the_reason() -> None:
     passage = passage_of(streaming(WORD, failure=BackendBroken("closed")))
     passage.end(ShuttingDown("going down"))
     assert b"going down" in (await passed(passage)).body
+
+
+async def test_pings_do_not_put_the_end_of_a_mute_stream_off_nor_speak_for_the_engine() -> None:
+    lives: list[bool] = []
+    opened = streaming(b": ping\n\n", *[b": ping\n\n"] * 5, WORD, STOP, DONE)
+    passage = passage_of(opened)
+    passage._on_bytes = lambda: lives.append(True)
+    await passed(passage)
+    assert len(lives) == 3, "a comment was taken for a token"

@@ -70,3 +70,14 @@ async def test_nothing_is_called_after_the_guard_was_closed() -> None:
         guard.waiting()
     await asyncio.sleep(5 * UNREAD_S)
     assert not called
+
+
+@leaping
+async def test_silence_may_count_from_before_the_read_began() -> None:
+    with guarded() as (guard, called):
+        began_s = guard.now_s()
+        for _ in range(4):
+            guard.waiting(began_s)
+            await asyncio.sleep(STALL_S / 2)
+            guard.came()
+        assert called == ["backend"]

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 
+import aiohttp
 import pytest
 from fakes.engine import Exchange, FakeEngine, Script, plain
 from fakes.until import until
@@ -331,3 +332,27 @@ async def test_kept_connection_that_is_reset_while_idle_is_no_error_that_nobody_
         gc.collect()
         await upstream.close()
     assert unheard == []
+
+
+async def test_kept_connection_is_not_used_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine's name may have another address by then."""
+    peers: list[object] = []
+
+    async def note(exchange: Exchange) -> None:
+        peers.append(exchange.writer.get_extra_info("peername"))
+        await plain(exchange)
+
+    async with FakeEngine(script=note) as engine:
+        upstream = AiohttpUpstream(engine.url, connect_s=1)
+        for age_s in (30.0, 30.0, 0.0):
+            monkeypatch.setattr(module, "MAX_AGE_S", age_s)
+            await read(await upstream.send(call()))
+        await upstream.close()
+    assert peers[0] == peers[1] != peers[2]
+
+
+def test_connection_that_is_not_made_in_time_has_a_code_of_its_own() -> None:
+    for error in (aiohttp.ConnectionTimeoutError(), TimeoutError()):
+        told = module._translate(error, reused=False, after_s=2.0)
+        assert (told.code, told.status, told.reached) == ("connect_timeout", 502, False)
+        assert "timeouts.connect_s" in told.message

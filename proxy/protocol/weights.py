@@ -16,6 +16,10 @@ MAX_WEIGHT = 65_536
 """The largest weight of one request, prompts x n: ten times the largest running batch of any engine; more would only
 make the counts unreadable, fewer could be a real batch."""
 
+MAX_LOOKED_AT = 1024
+"""The sampling parameters that are looked at, of a list of them: one for each prompt, and no engine runs more prompts
+at once. A body of 2 MiB can hold 700,000, and to look at them all would hold everybody up for a second."""
+
 _INPUTS = ("input", "text", "input_ids", "inputs", "texts", "images")
 _SCORED = ("items", "text_1", "text_2", "queries", "documents", "data_1", "data_2")
 _GENERATED = ("text", "input_ids", "input_embeds")
@@ -76,12 +80,13 @@ def _choices(template: str, body: dict[str, Any]) -> int:
 
 
 def sampling_params(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The sampling parameters of a native body, which may give one object, one for each prompt, or hold them deeper."""
+    """The sampling parameters of a native body, which may give one object, one for each prompt, or hold them deeper:
+    the first MAX_LOOKED_AT of them."""
     value = body.get("sampling_params")
     parameters = body.get("parameters")
     if value is None and isinstance(parameters, dict):
         value = parameters.get("sampling_params")
-    several = value if isinstance(value, list) else [value]
+    several = value[:MAX_LOOKED_AT] if isinstance(value, list) else [value]
     return [params for params in several if isinstance(params, dict)]
 
 

@@ -5,13 +5,16 @@ When the retry budget is spent a failure is not tried on the other side; it is t
 one was. What a failure does to a circuit is not here (breaker.py), nor the budget (retries.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 # Untried failures that one request shown to be poisonous excuses. At the usual budget of a tenth every tenth failure is
 # tried; with fewer than ten a run of poison would be held against the backend between two trials, and with far more a
 # backend that dies where nothing may be retried would be spared for long.
 MAX_SPARED = 20
+# The same while trials that will tell are under way: enough for as many bad requests as come within one answer, and few
+# enough that a backend which fails everything is noticed though the other one takes long to answer its trials.
+MAX_UNSURE = 40
 
 
 class Fault(StrEnum):
@@ -25,31 +28,35 @@ class Fault(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Suspicion:
     """`trials` are second attempts under way; `spared` is how many more untried failures are held against requests,
-    since the last trial that showed something showed that a request was to blame."""
+    since the last trial that showed something showed that a request was to blame; `unsure` is how many more are while
+    nothing has been shown yet."""
 
     trials: int = 0
     spared: int = 0
+    unsure: int = MAX_UNSURE
 
 
 def begin(suspicion: Suspicion) -> Suspicion:
     """After a failed request has been sent to the other backend."""
-    return Suspicion(suspicion.trials + 1, suspicion.spared)
+    return replace(suspicion, trials=suspicion.trials + 1)
 
 
 def end(suspicion: Suspicion, fault: Fault) -> Suspicion:
     """After that attempt has shown `fault`."""
-    shown = {Fault.REQUEST: MAX_SPARED, Fault.BACKEND: 0, Fault.UNKNOWN: suspicion.spared}
-    return Suspicion(suspicion.trials - 1, shown[fault])
+    trials = suspicion.trials - 1
+    if fault is Fault.UNKNOWN:
+        return replace(suspicion, trials=trials)
+    return Suspicion(trials, MAX_SPARED if fault is Fault.REQUEST else 0)
 
 
 def excuse(suspicion: Suspicion, fault: Fault) -> tuple[bool, Suspicion]:
     """Whether a failure counts for nothing, and the suspicion after it.
 
     One that was not tried on both sides does so while requests are suspected, or while trials that will tell are still
-    under way; these use nothing up.
+    under way: a limited number of times each.
     """
     if fault is not Fault.UNKNOWN:
         return fault is Fault.REQUEST, suspicion
-    if suspicion.trials:
-        return True, suspicion
-    return suspicion.spared > 0, Suspicion(0, max(0, suspicion.spared - 1))
+    if suspicion.trials and suspicion.unsure:
+        return True, replace(suspicion, unsure=suspicion.unsure - 1)
+    return suspicion.spared > 0, replace(suspicion, spared=max(0, suspicion.spared - 1))

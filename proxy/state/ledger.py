@@ -73,14 +73,15 @@ class Book:
         self.in_flight += lease.weight
         self.opened += 1
 
-    def _settle(self, lease: "Lease", now_s: float, linger_s: float) -> None:
+    def _settle(self, lease: "Lease", now_s: float, linger_s: float, most: int | None) -> None:
         self._leases.remove(lease)
         self.settled += 1
-        if linger_s > 0:
-            self.lingering += lease.weight
-            heappush(self._lingering, (now_s + linger_s, lease.weight))
-        else:
-            self.in_flight -= lease.weight
+        room = lease.weight if most is None else min(lease.weight, max(0, most - self.lingering))
+        stays = room if linger_s > 0 else 0
+        if stays:
+            self.lingering += stays
+            heappush(self._lingering, (now_s + linger_s, stays))
+        self.in_flight -= lease.weight - stays
         if lease.outcome is Outcome.FINISHED:
             weight = DURATION_WEIGHT if self.typical_duration_s else 1.0
             self.typical_duration_s += weight * (now_s - lease.opened_at_s - self.typical_duration_s)
@@ -102,12 +103,13 @@ class Lease:
         self.opened_at_s = clock()
         book._open(self)
 
-    def settle(self, outcome: Outcome, linger_s: float = 0.0) -> None:
-        """End the lease; its sequences still count for `linger_s` more. Raises LeaseError the second time."""
+    def settle(self, outcome: Outcome, linger_s: float = 0.0, *, most: int | None = None) -> None:
+        """End the lease; its sequences still count for `linger_s` more, as far as no more than `most` linger on its
+        book. Raises LeaseError the second time."""
         if self.outcome is not None:
             raise LeaseError(f"a lease that ended as {self.outcome} was settled again as {outcome}")
         self.outcome = outcome
-        self.book._settle(self, self._clock(), linger_s)
+        self.book._settle(self, self._clock(), linger_s, most)
 
     def __enter__(self) -> "Lease":
         return self

@@ -5,6 +5,7 @@ Waiting is not failing: nothing here touches the health of an engine, and no run
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from proxy.dispatch import Assignment, Desk
@@ -61,7 +62,7 @@ class Admission:
             raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
         full = len(self._waiters) >= self.rules.max_waiting
         if full or not self._waiters:
-            place = self._desk.assign(traits, request_id, route, promised=self._claimed())
+            place = self._desk.assign(traits, request_id, route, promised=self._claimed(self._waiters))
             if isinstance(place, Assignment):
                 return place
         if full:
@@ -78,7 +79,8 @@ class Admission:
         """
         if self._closed:
             raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
-        place = self._desk.assign(traits, request_id, route, failed=failed, attempt=2)
+        before = self._claimed(waiter for waiter in self._waiters if waiter.failed is not None)
+        place = self._desk.assign(traits, request_id, route, failed=failed, promised=before, attempt=2)
         if isinstance(place, Assignment):
             return place
         if not self.rules.max_waiting:
@@ -95,8 +97,8 @@ class Admission:
     async def _wait(self, waiter: _Waiter) -> Assignment:
         if waiter.failed is None:
             self._waiters.append(waiter)
-        else:
-            self._waiters.appendleft(waiter)
+        else:  # behind those that have failed before it
+            self._waiters.insert(sum(each.failed is not None for each in self._waiters), waiter)
         self._room_may_be()
         limit = asyncio.get_running_loop().call_later(self.rules.max_wait_s, self._expire, waiter)
         try:
@@ -137,7 +139,7 @@ class Admission:
         left: list[_Waiter] = []
         while self._waiters and len(blocked) < len(ROLES):
             waiter = self._waiters.popleft()
-            if waiter.place.done():
+            if waiter.place.done() or self._is_lost(waiter):
                 continue
             claims = self._desk.claims(waiter.traits, waiter.failed)
             hopeless = claims and claims <= blocked
@@ -148,14 +150,22 @@ class Admission:
         if self._waiters:
             self._later = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._room_may_be)
 
-    def _claimed(self) -> frozenset[Role]:
+    def _claimed(self, waiters: Iterable[_Waiter]) -> frozenset[Role]:
         """The backends whose next room is for those who wait."""
         claimed: set[Role] = set()
-        for waiter in self._waiters:
+        for waiter in waiters:
             claimed |= self._desk.claims(waiter.traits, waiter.failed)
             if len(claimed) == len(ROLES):
                 break
         return frozenset(claimed)
+
+    def _is_lost(self, waiter: _Waiter) -> bool:
+        """End a request that waits for a backend which takes no more: the other one has failed it already."""
+        if waiter.failed is None or self._desk.serves_beside(waiter.failed):
+            return False
+        message = "one backend failed the request, and the other went away while it waited there; try again"
+        waiter.place.set_exception(QueueTimeout(message))
+        return True
 
     def _place(self, waiter: _Waiter, blocked: set[Role]) -> bool:
         place = self._desk.assign(

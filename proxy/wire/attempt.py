@@ -17,7 +17,7 @@ from proxy.wire.upstream import Answer, Call, Headers, Upstream
 PEEK_MAX_BYTES = 65536
 # A refusal may follow the opening event (a role, nothing said yet) in the same breath; an answer that only begins
 # slowly is not kept waiting longer than this.
-PEEK_MORE_S = 0.05
+PEEK_MORE_S = 0.005
 # What a backend says of itself when it is alive and has no room.
 BUSY_STATUSES = frozenset({429, 503})
 # What a stream that we understand comes as; a dialect without one has no events.

@@ -132,7 +132,7 @@ class Passage:
         if self._begun:
             return StallTimeout(f"the backend sent nothing for timeouts.stall_s ({self._limits.stall_s:g} s)")
         within = f"timeouts.first_byte_s ({self._limits.first_byte_s:g} s)"
-        return FirstByteTimeout(f"the backend sent a head and then nothing within {within}")
+        return FirstByteTimeout(f"the backend sent a head and then no data within {within}")
 
     def _note_data(self, backend: Side) -> None:
         """From the first data on an engine is at work on this very answer, and shorter silences say that it hangs."""
@@ -145,16 +145,18 @@ class Passage:
             await self._push(response, data, scanned=True)
             self._note_data(backend)
         read = self.opened.answer.read
+        began_s = guard.now_s()
         while not self.opened.whole:
-            guard.waiting()
+            guard.waiting(None if self._begun else began_s)  # pings do not put the end of a mute stream off
             data = await read()
             guard.came()
             if not data:
                 break
-            self._on_bytes()
             await self._push(response, data)
             if not self._begun:
                 self._note_data(backend)
+            if self._begun:
+                self._on_bytes()
         if self.opened.scanner is not None:
             self.opened.scanner.close()
             self._check_end(self.opened.scanner)

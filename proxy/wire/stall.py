@@ -34,10 +34,14 @@ class StallGuard:
         self._every_s = min(backend.limit_s, client.limit_s, least_s)
         self._timer = self._loop.call_later(self._every_s, self._look)
 
-    def waiting(self) -> None:
-        """A read of the backend begins."""
+    def now_s(self) -> float:
+        """The present instant on the guard's clock."""
+        return self._loop.time()
+
+    def waiting(self, since_s: float | None = None) -> None:
+        """A read of the backend begins, whose silence counts from now, or has counted since an instant before."""
         self._waits_for = self._backend
-        self._since_s = self._loop.time()
+        self._since_s = self._loop.time() if since_s is None else since_s
 
     def came(self) -> None:
         """The read has ended: what came is on its way to the client."""

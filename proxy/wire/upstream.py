@@ -11,17 +11,21 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from proxy.errors import BackendBroken, BackendUnreachable, StaleConnection, UpstreamError
+from proxy.errors import BackendBroken, BackendUnreachable, ConnectTimeout, StaleConnection, UpstreamError
 from proxy.wire.names import Names
 
 # Both engines run uvicorn, which closes a kept connection after 5 s of idleness; one used again just then is lost.
 # Three seconds leave two for the request to arrive.
 POOL_IDLE_S = 3.0
+# How long a kept connection is used at most: names are looked up for new connections alone, and under steady traffic an
+# engine that has moved would be missed for as long as its old address answers.
+MAX_AGE_S = 30.0
 # A connection that was closed while idle fails within a round trip. A failure later than this came after the engine
 # had the request, so sending it again could run the prompt twice.
 STALE_WITHIN_S = 0.1
@@ -206,14 +210,28 @@ def _open_socket(address: "aiohttp.AddrInfoType") -> socket.socket:
 
 
 class _Pool(aiohttp.TCPConnector):
-    """Kept connections, less those on which something came while nobody had asked: it is no answer to who asks next."""
+    """Kept connections, less those on which something came while nobody had asked: it is no answer to who asks next.
+    And less the old ones: a name may have another address by now."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self._opened_s: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+
+    async def _create_connection(self, *asked: Any, **how: Any) -> Any:
+        protocol = await super()._create_connection(*asked, **how)
+        self._opened_s[protocol] = monotonic()
+        return protocol
 
     async def _get(self, key: Any, traces: Any) -> Any:
         while (connection := await super()._get(key, traces)) is not None:
-            if connection.protocol is not None and not connection.protocol.should_close:
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close and self._age_s(protocol) < MAX_AGE_S:
                 return connection
             connection.close()
         return None
+
+    def _age_s(self, protocol: Any) -> float:
+        return monotonic() - self._opened_s.get(protocol, 0.0)
 
 
 class _LargeBody(aiohttp.payload.Payload):
@@ -252,10 +270,12 @@ def _reuse_trace() -> aiohttp.TraceConfig:
 def _translate(error: Exception, *, reused: bool, after_s: float) -> UpstreamError:
     """The error of ours that says the same; messages name no address, since clients may see them."""
     kind = type(error).__name__
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL):
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return ConnectTimeout("the backend took no connection within timeouts.connect_s; is its host reachable?")
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
         return BackendUnreachable(f"no connection to the backend ({kind}); is it running at the configured url?")
     if isinstance(error, TimeoutError):
-        return BackendUnreachable("the backend took no connection within timeouts.connect_s")
+        return ConnectTimeout("the backend took no connection within timeouts.connect_s; is its host reachable?")
     if reused and after_s < STALE_WITHIN_S and isinstance(error, aiohttp.ClientConnectionError | OSError):
         return StaleConnection("the backend closed a kept connection as it was used again")
     if isinstance(error, aiohttp.ClientResponseError):

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange, content
 from fakes.raw import RawClient, chat, request
 from fakes.stage import Stage, staged
@@ -246,3 +247,24 @@ async def test_engine_socket_closes_when_client_leaves_while_not_reading() -> No
         client.leave(reset=True)
         async with asyncio.timeout(1.0):
             await closed.wait()
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.dialect)
+async def test_client_that_leaves_behind_the_end_of_its_stream_has_been_served(sample: Sample) -> None:
+    """As the official clients do: they close at the last event, before the last chunk."""
+
+    async def whole_but_for_the_last_chunk(exchange: Exchange) -> None:
+        await exchange.stream_head(sample.content_type)
+        for event in (*sample.events, sample.end):
+            await exchange.chunk(event)
+        await exchange.gone()
+
+    async with staged(whole_but_for_the_last_chunk) as stage:
+        async with RawClient(stage.app.port) as client:
+            await client.send(request(sample.target, sample.body))
+            await client.head()
+            seen = b""
+            while not seen.endswith(sample.end):
+                seen += await client.chunk() or b""
+        facts = await stage.ended_one()
+        assert (facts.outcome, facts.failure) == (Outcome.FINISHED, None)

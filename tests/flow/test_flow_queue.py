@@ -402,3 +402,24 @@ async def test_client_that_leaves_while_its_failed_request_waits_leaves_nothing_
         await until(lambda: stage.app.admission.waiting == 0, what="the queue without it")
         assert (await stage.ended_one()).outcome is Outcome.CLIENT_GONE_WAITING
         assert stage.app.desk.snapshot().in_flight == 1
+
+
+async def test_failed_requests_keep_their_own_order() -> None:
+    gate = Gate()
+    async with survivor_full(gate, refused) as stage, contextlib.AsyncExitStack() as stack:
+        for number in range(4):
+            client = await stack.enter_async_context(RawClient(stage.app.port))
+            await client.send(request("/v1/chat/completions", chat(), f"x-request-id: failed{number}"))
+            await until(lambda number=number: stage.app.admission.waiting == number + 1, what="it in the queue")
+        gate.opened.set()
+        await until(lambda: len(gate.ids) == 5, what="all served")
+        assert gate.ids[1:] == ["failed0", "failed1", "failed2", "failed3"]
+
+
+async def test_failed_request_does_not_wait_on_for_a_backend_that_takes_no_more() -> None:
+    async with survivor_full(Gate(), refused) as stage, RawClient(stage.app.port) as client:
+        await client.send(request(body=chat()))
+        await until(lambda: stage.app.admission.waiting == 1, what="the failed request in the queue")
+        stage.app.desk.drain(Role.BASELINE, draining=True)
+        said = await client.answer()
+        assert (said.status, said.header("retry-after")) == (503, "2")

@@ -162,7 +162,8 @@ def _settle(draws: Draws, rig: Rig, plainly: Plainly, place: Assignment, name: s
     if place.lease.book.lingering > before:
         until_s = max(until_s for until_s, _ in place.lease.book._lingering)
         linger_s = rig.desk._linger_s(place, OUTCOMES[code // 3 % len(OUTCOMES)], unheard=bool(code & 128))
-        plainly.lingering.append((name, min(until_s, rig.now_s + linger_s), place.lease.weight))
+        stays = place.lease.book.lingering - before
+        plainly.lingering.append((name, min(until_s, rig.now_s + linger_s), stays))
     try:
         rig.desk.settle(place, Outcome.FINISHED)
     except LeaseError:
