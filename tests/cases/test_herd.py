@@ -284,7 +284,9 @@ async def test_h21_forty_clients_in_every_dialect_are_served_in_order_queued_or_
         held.opened.set()
         stayed = [number for number in range(28) if number < 8 or number % 2]
         assert {said.status for said in await answers([clients[number] for number in stayed])} == {200}
-        assert held.ids == [f"id{number}" for number in stayed]
+        # Places are given in order; which of two engines hears of its own first is the machine's doing.
+        assert [record.request_id for record in stage.app.desk.ring] == [f"id{number}" for number in stayed]
+        assert sorted(held.ids) == sorted(f"id{number}" for number in stayed)
         assert max(stage.a.most_open, stage.b.most_open) == 4
         assert stage.a.cut == stage.b.cut == 0
         await until(lambda: len(stage.ended) == ASKED)
@@ -312,7 +314,7 @@ async def test_h21_who_waits_in_vain_is_refused_at_the_limit_and_nobody_who_runs
         assert all(facts.queue_s >= wait_s - TICK_S for facts in stage.ended)
         held.opened.set()
         assert [(said.status, said.whole) for said in await answers(running)] == [(200, True)] * 2
-        assert held.ids == ["one", "two"]
+        assert sorted(held.ids) == ["one", "two"]
         assert stage.a.cut == stage.b.cut == 0
         assert untouched(stage)
 
