@@ -356,3 +356,25 @@ def test_connection_that_is_not_made_in_time_has_a_code_of_its_own() -> None:
         told = module._translate(error, reused=False, after_s=2.0)
         assert (told.code, told.status, told.reached) == ("connect_timeout", 502, False)
         assert "timeouts.connect_s" in told.message
+
+
+async def test_answers_that_are_given_up_while_they_are_read_leave_nothing_behind() -> None:
+    async def endless(exchange: Exchange) -> None:
+        await exchange.head("200 OK", "content-length: 100")
+        await exchange.gone()
+
+    async def given_up(upstream: AiohttpUpstream) -> None:
+        answer = await upstream.send(call())
+        reader = asyncio.ensure_future(answer.read())
+        await asyncio.sleep(0)
+        answer.close()
+        with pytest.raises(BackendBroken):
+            await reader
+
+    async with FakeEngine(script=endless) as engine:
+        upstream = AiohttpUpstream(engine.url, connect_s=1)
+        for _ in range(5):
+            await given_up(upstream)
+        await upstream.close()
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, module.AiohttpAnswer)]

@@ -114,6 +114,9 @@ class AiohttpAnswer:
         """See Answer.close."""
         if self._closed is not None:
             self._closed.remove_done_callback(self._lost)  # a kept connection outlives many answers
+        if not self._content.is_eof() and self._content.exception() is None:
+            # aiohttp would raise one and the same exception for all readers: it keeps the frames of each of them.
+            self._content.set_exception(BackendBroken("the answer was given up"))
         self._response.close()
 
     def _lost(self, _: "asyncio.Future[None]") -> None:
