@@ -80,9 +80,11 @@ async def test_a_start_that_fails_says_the_mend_and_leaves_nothing_behind(sectio
             logs.configure("json", "error"),
             lambda: settings(a.url, b.url),
         )
-        with pytest.raises(ConfigError, match=rf"{section}\.port: {a.port} on 127.0.0.1 is taken; .* by {option}$"):
-            await app.start()
-        await app.stop()
+        try:
+            with pytest.raises(ConfigError, match=rf"{section}\.port: {a.port} on 127.0.0.1 is taken; .* by {option}$"):
+                await app.start()
+        finally:
+            await app.stop()
     await until(lambda: len(asyncio.all_tasks()) == tasks)
 
 
