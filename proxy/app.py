@@ -341,10 +341,11 @@ def _endless() -> float:
 
 
 def _cannot_listen(section: str, host: str, port: int, error: OSError) -> str:
+    where = f"here or by {'--port' if section == 'listen' else '--admin-port'}"
     if error.errno == errno.EADDRINUSE:
-        return f"{section}.port: {port} on {host} is taken; mend: stop what listens there, or choose another port"
+        return f"{section}.port: {port} on {host} is taken; mend: stop what listens there, or set another port {where}"
     if error.errno == errno.EACCES:
-        return f"{section}.port: {port} on {host} is not allowed to this user; mend: choose a port above 1023"
+        return f"{section}.port: {port} on {host} is not allowed to this user; mend: set a port above 1023 {where}"
     return (
         f"{section}.host: cannot listen on {host} ({error.strerror or error}); mend: write an address of this machine"
     )

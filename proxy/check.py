@@ -25,6 +25,8 @@ from proxy.wire.pair import Pair
 OK, FAILED = 0, 1
 ASK_WITHIN_S = 10.0
 TOKEN_VARIABLE = "CROSSOVER_ADMIN_TOKEN"
+# What the operators' port says with its 401, and nothing else does: the clients' port has one too.
+OPERATORS_MARK = 'Basic realm="crossover"'
 TOKEN_MEND = f"it asks for its admin.token; mend: give --token-file, or set {TOKEN_VARIABLE}"
 ADMIN_MEND = "is the proxy running, and is this its admin port?"
 
@@ -90,7 +92,7 @@ def status(url: str, token_file: Path | None = None, ca_file: Path | None = None
     """Print the status JSON of a running proxy, whose token is in a file or in the environment where it has one, and
     which is trusted by `ca_file` where that is given."""
     try:
-        token = os.environ.get(TOKEN_VARIABLE) if token_file is None else read_key(token_file)
+        token = os.environ.get(TOKEN_VARIABLE) if token_file is None else _token_in(token_file)
     except ValueError as error:
         _say(f"--token-file {error}", sys.stderr)
         return FAILED
@@ -105,12 +107,28 @@ def status(url: str, token_file: Path | None = None, ca_file: Path | None = None
             # Unredirected: whoever we are sent on to is not to have it.
             asked.add_unredirected_header("Authorization", f"Bearer {token}")
         with opener.open(asked, timeout=ASK_WITHIN_S) as answer:
-            _say(answer.read().decode())
+            told = answer.read().decode()
     except urllib.error.HTTPError as error:
-        return _no_status(url, error, TOKEN_MEND if error.code == 401 else ADMIN_MEND)
+        return _no_status(url, error, _refusal_mend(error, token, token_file))
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         return _no_status(url, error, _mend(error))
+    _say(told)
     return OK
+
+
+def _token_in(file: Path) -> str:
+    if not file.is_file():  # a pipe or a device could block for ever
+        raise ValueError(f"names no regular file ({file}); mend: check the path, which counts from the current folder")
+    return read_key(file)
+
+
+def _refusal_mend(error: urllib.error.HTTPError, token: str | None, token_file: Path | None) -> str:
+    if error.code != 401 or OPERATORS_MARK not in error.headers.get_all("WWW-Authenticate", []):
+        return "is this its admin port? (admin.port, 29000 by default)"
+    if not token:
+        return TOKEN_MEND
+    source = TOKEN_VARIABLE if token_file is None else f"--token-file {token_file}"
+    return f"the token of {source} is wrong; mend: give the one of its admin.token"
 
 
 def _no_status(url: str, error: Exception, mend: str) -> int:
@@ -132,4 +150,9 @@ def _mend(error: Exception) -> str:
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:
-    print(text, file=stream or sys.stdout)
+    stream = stream or sys.stdout
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        # Whoever reads has seen enough (`| head`). The flush at the exit would fail once more, and say so.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

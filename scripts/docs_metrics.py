@@ -16,9 +16,11 @@ HEAD = """\
 are fed when a request ends, gauges are read at the scrape. Durations are in seconds; what is in flight, running or
 waiting is counted in sequences (prompts times `n`), unless the name says requests.
 
-Labels come from the closed sets below: no path, header, model name or user of a client ever becomes one, so the number
-of series is bounded however odd the traffic. `role` is `speculative` or `baseline`, and `none` where a request never
-got a place. A label value appears once it has happened. The usual `process_*` and `python_gc_*` metrics come along.
+Labels come from the closed sets below, and `client` from the names in the operator's own keys file
+(`listen.api_keys_file`, 1,000 at most). Nothing that a request says becomes one, be it a path, a header, a model or a
+user, so the number of series is bounded however odd the traffic. `role` is `speculative` or `baseline`, and `none`
+where a request never got a place. A label value appears once it has happened. The usual `process_*` and `python_gc_*`
+metrics come along.
 
 Questions that occupy no engine (model list, tokenising) and the proxy's own health answers are not counted here.
 

@@ -68,8 +68,8 @@ async def test_a_backend_that_says_nothing_does_not_hold_the_start_up(monkeypatc
             assert app.readiness().ready
 
 
-@pytest.mark.parametrize("section", ["listen", "admin"])
-async def test_a_start_that_fails_leaves_nothing_behind(section: str) -> None:
+@pytest.mark.parametrize(("section", "option"), [("listen", "--port"), ("admin", "--admin-port")])
+async def test_a_start_that_fails_says_the_mend_and_leaves_nothing_behind(section: str, option: str) -> None:
     tasks = len(asyncio.all_tasks())
     async with FakeEngine() as a, FakeEngine(role="baseline") as b:
         taken = {"host": "127.0.0.1", "port": a.port}
@@ -80,9 +80,11 @@ async def test_a_start_that_fails_leaves_nothing_behind(section: str) -> None:
             logs.configure("json", "error"),
             lambda: settings(a.url, b.url),
         )
-        with pytest.raises(ConfigError, match=rf"{section}\.port: {a.port} on 127.0.0.1 is taken"):
-            await app.start()
-        await app.stop()
+        try:
+            with pytest.raises(ConfigError, match=rf"{section}\.port: {a.port} on 127.0.0.1 is taken; .* by {option}$"):
+                await app.start()
+        finally:
+            await app.stop()
     await until(lambda: len(asyncio.all_tasks()) == tasks)
 
 

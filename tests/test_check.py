@@ -2,7 +2,10 @@
 
 import argparse
 import asyncio
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import orjson
@@ -13,6 +16,7 @@ from fakes.engine import FakeEngine
 from fakes.proxy import running, settings
 
 from proxy import check
+from proxy.protocol.client_keys import line_for
 
 MISTAKEN = """\
 listen:
@@ -190,3 +194,56 @@ def test_what_is_allowed_and_rarely_meant_is_a_warning_and_no_failure(
     text = config_of("http://10.0.0.1:1", "http://10.0.0.2:2") + 'admin: {host: "0.0.0.0"}\n'
     assert check.run(options(written(tmp_path, text))) == 0
     assert "# warning: admin.host: 0.0.0.0 may be reached from other machines" in capsys.readouterr().out
+
+
+def test_a_token_file_that_is_not_there_is_named_and_counts_from_the_current_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "nosuch"
+    assert check.status("http://127.0.0.1:1", missing) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"--token-file names no regular file ({missing}); mend: ")
+    assert "configuration" not in said
+
+
+def test_a_wrong_token_is_told_apart_from_a_missing_one_by_where_it_came_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(check.TOKEN_VARIABLE, raising=False)
+    wrong = tmp_path / "token"
+    wrong.write_text("not-this-one\n")
+    chosen = settings("http://127.0.0.1:1", "http://127.0.0.1:2", admin={"token": "a-token-of-operators"})
+    with in_background(running(chosen)) as app:
+        url = f"http://127.0.0.1:{app.admin_port}"
+        assert check.status(url) == check.status(url, wrong) == 1
+        monkeypatch.setenv(check.TOKEN_VARIABLE, "nor-this")
+        assert check.status(url) == 1
+    missing, of_file, of_variable = capsys.readouterr().err.splitlines()
+    assert "give --token-file" in missing
+    assert f"the token of --token-file {wrong} is wrong" in of_file
+    assert f"the token of {check.TOKEN_VARIABLE} is wrong" in of_variable
+
+
+def test_the_clients_port_is_known_as_the_wrong_one_with_and_without_its_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(check.TOKEN_VARIABLE, "a-token-of-operators")
+    keys = tmp_path / "keys"
+    keys.write_text(line_for("alpha", "crossover_x"))
+    for listen in ({}, {"api_keys_file": str(keys)}):
+        chosen = settings("http://127.0.0.1:1", "http://127.0.0.1:2", listen=listen)
+        with in_background(running(chosen)) as app:
+            assert check.status(f"http://127.0.0.1:{app.port}") == 1
+        said = capsys.readouterr().err
+        assert "is this its admin port?" in said
+        assert "token" not in said
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
+    path = written(tmp_path, config_of("http://10.0.0.1:1", "http://10.0.0.2:2"))
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        command = [sys.executable, "-m", "proxy", "check", "--offline", str(path)]
+        ended = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")

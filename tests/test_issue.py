@@ -45,3 +45,13 @@ def test_a_name_that_the_file_would_not_take_gets_no_key(capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert said.out == ""
     assert "mend: " in said.err
+
+
+def test_a_wrong_name_is_told_in_the_commands_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["key", "bad name"]) == 1
+    assert capsys.readouterr().err.startswith("NAME is ")
+
+
+@pytest.mark.parametrize("name", ["a", "0", "team-a", "a_b-9", "a" * 32])
+def test_the_names_that_are_told_as_right_get_a_key(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert made(capsys, name)[1].startswith(f"{name} ")

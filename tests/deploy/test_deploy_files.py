@@ -1,0 +1,47 @@
+"""What config/deploy holds is read as it will be there: the configurations, their token, and who has to send it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proxy import config
+from proxy.config import InvalidConfig
+
+DEPLOY = Path(__file__).parents[2] / "config" / "deploy"
+TOKEN = "a-token-of-operators"
+
+
+def documents(name: str) -> list[Any]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+def test_composes_configuration_takes_the_token_that_compose_gives_it() -> None:
+    [compose] = documents("compose.yaml")
+    [variable] = compose["services"]["crossover"]["environment"]
+    token = config.load(DEPLOY / "etc" / "crossover.yaml", {variable: TOKEN}).admin.token
+    assert token is not None
+    assert token.get_secret_value() == TOKEN
+    with pytest.raises(InvalidConfig, match=variable):
+        config.load(DEPLOY / "etc" / "crossover.yaml", {})
+
+
+def test_prometheus_sends_the_token_from_the_secret_that_compose_mounts() -> None:
+    [compose], [prometheus] = documents("compose.yaml"), documents("prometheus.yaml")
+    [secret] = compose["services"]["prometheus"]["secrets"]
+    [job] = [job for job in prometheus["scrape_configs"] if job["job_name"] == "crossover"]
+    assert job["authorization"] == {"credentials_file": f"/run/secrets/{secret}"}
+    assert [compose["secrets"][secret]["environment"]] == list(compose["services"]["crossover"]["environment"])
+
+
+def test_the_pods_configuration_takes_the_token_from_the_mounted_secret(tmp_path: Path) -> None:
+    [text] = [each["data"]["crossover.yaml"] for each in documents("kubernetes.yaml") if each["kind"] == "ConfigMap"]
+    [pod] = [each["spec"]["template"]["spec"] for each in documents("kubernetes.yaml") if each["kind"] == "Deployment"]
+    [volume] = [each["name"] for each in pod["volumes"] if "secret" in each]
+    [mount] = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume]
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "crossover.yaml").write_text(text.replace(mount, str(tmp_path)))
+    token = config.load(tmp_path / "crossover.yaml", {}).admin.token
+    assert token is not None
+    assert token.get_secret_value() == TOKEN
