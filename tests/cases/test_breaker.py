@@ -283,6 +283,17 @@ async def test_h14_state_of_the_circuit_and_its_age_are_metrics() -> None:
             assert metric(stage, "circuit_state_age_seconds", role="speculative") < 6.0
 
 
+@leaping
+async def test_h14_probe_is_in_flight_while_it_hangs() -> None:
+    async with staged(a=fail, health=UNPROBED) as stage:
+        await open_circuit(stage)
+        await asyncio.sleep(OPEN_S)
+        async with hung(stage):
+            assert stage.circuit().state is CircuitState.HALF_OPEN
+            assert (stage.in_flight, stage.app.desk.snapshot().speculative.in_flight) == (1, 1)
+            assert metric(stage, "in_flight", role="speculative") == 1
+
+
 SPIKE = 3000
 
 

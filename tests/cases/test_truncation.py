@@ -214,7 +214,10 @@ async def test_h5_broken_answer_that_takes_no_error_event_is_an_aborted_transfer
         await until(lambda: ear.closed, what="the end of the connection")
         assert ear.reset if version == "1.0" else not ear.whole.endswith(b"0\r\n\r\n")
         assert b"error" not in ear.whole
-        assert (await stage.ended_one()).outcome is Outcome.FAILED_AFTER_COMMIT
+        ended = await stage.ended_one()
+        assert (ended.outcome, ended.failure) == (Outcome.FAILED_AFTER_COMMIT, death.code)
+        assert stage.circuit().failures == 1
+        assert counts_of(stage, Role.SPECULATIVE, death.code) == {"outcome": 1.0, "failure": 1.0}
 
 
 @DEATH
