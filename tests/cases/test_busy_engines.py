@@ -69,6 +69,25 @@ async def test_h13_engines_own_word_passes_unchanged_when_both_are_busy(limited:
 
 @LIMITED
 @EITHER_ROLE
+@EVERY_FORM
+@leaping
+async def test_h13_busy_engines_word_passes_unchanged_when_the_others_port_is_closed(
+    limited: bool, role: Role, form: Form
+) -> None:
+    """Whichever is asked first: what the busy one said is kept while the other is tried in vain."""
+    busy = Busy(limited)
+    async with staged(a=busy, b=busy, routing=pinned(role), health=UNPROBED) as stage:
+        gone = stage.b if role is Role.SPECULATIVE else stage.a
+        await gone.close()
+        said = await form.ask(stage)
+        code, body, headers = busy.said
+        assert (said.status, said.body, said.header("content-type")) == (code, body, "application/json")
+        assert {name: said.header(name) for name in headers} == headers
+        await gone.listen()
+
+
+@LIMITED
+@EITHER_ROLE
 @leaping
 async def test_h13_requests_succeed_a_second_after_the_engines_have_recovered(limited: bool, role: Role) -> None:
     busy = Busy(limited)

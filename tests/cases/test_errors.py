@@ -144,7 +144,8 @@ async def test_h19_one_engines_own_error_passes_when_the_other_has_none_to_say(
     scripts = (refuses, refuses_connections) if role == "speculative" else (refuses_connections, refuses)
     async with staged(*scripts, **FREE) as stage:
         said = await asked(stage, SAMPLES[0], f"x-status: {status}", "x-kind: json", streams=streams)
-        assert (said.status, said.body) == (status, BODY % status)
+        assert (said.status, said.body, said.header("content-type")) == (status, BODY % status, "application/json")
+        assert [said.header(name) for name in ("x-engine", "retry-after", "retry-after-ms")] == ["yes", "7", "7000"]
 
 
 @ALL_DIALECTS
