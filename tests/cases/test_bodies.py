@@ -14,7 +14,7 @@ from fakes.sending import SSE, sends
 from fakes.stage import staged
 
 from proxy.config.settings import Listen
-from proxy.model import Dialect, Outcome
+from proxy.model import Dialect, Outcome, Role
 
 ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024
@@ -80,6 +80,24 @@ async def test_h22_engine_sees_exactly_the_clients_accept_encoding(accept: str |
         assert [value for name, value in seen.headers if name.lower() == "accept-encoding"] == (
             [] if accept is None else [accept]
         )
+
+
+@ACCEPT
+@pytest.mark.parametrize("role", Role)
+async def test_h22_second_attempt_has_the_clients_accept_encoding(accept: str | None, role: Role) -> None:
+    async def reset(exchange: Exchange) -> None:
+        exchange.reset()
+
+    lines = [] if accept is None else [f"Accept-Encoding: {accept}"]
+    good = negotiated("json")
+    first, second = (reset, good) if role is Role.SPECULATIVE else (good, reset)
+    async with staged(a=first, b=second, routing={"policy": "pinned", "pin": role.value}) as stage:
+        said = await ask(stage.app.port, request("/v1/chat/completions", chat(), *lines))
+        assert (said.header("x-crossover-reason"), labelled(said)) == ("failover", expected("json", accept))
+        for one in (*stage.a.requests, *stage.b.requests):
+            assert [value for name, value in one.headers if name.lower() == "accept-encoding"] == (
+                [] if accept is None else [accept]
+            )
 
 
 @ACCEPT

@@ -13,6 +13,7 @@ from fakes.engine import Exchange, FakeEngine, Script, content, either
 from fakes.failing import (
     EITHER_ROLE,
     EVERY_FORM,
+    EVERY_STREAM,
     PLAIN_CHAT,
     STREAMING,
     UNPROBED,
@@ -22,6 +23,7 @@ from fakes.failing import (
     hang,
     metric,
     pinned,
+    refusal,
     refusing,
     reset,
     scripts,
@@ -98,18 +100,15 @@ async def test_h12_bad_requests_do_not_hide_failures_between_them(form: Form) ->
         assert stage.circuit().state is CircuitState.OPEN
 
 
-@EVERY_FORM
+@EVERY_STREAM
 @pytest.mark.parametrize("code", [400, 500])
 @leaping
 async def test_h12_refusal_inside_a_200_counts_as_the_status_it_names(form: Form, code: int) -> None:
-    if not form.stream or form.sample.content_type != "text/event-stream; charset=utf-8":
-        form = Form(form.sample, stream=False)
-        first = status("400 Bad Request") if code == 400 else fail
-    else:
-        first = refusing(form, code)
-    async with staged(a=first, b=form.serve, health=UNPROBED) as stage:
-        for _ in range(MAX_FAILURES):
-            await form.ask(stage)
+    async with staged(a=refusing(form, code), b=form.serve, health=UNPROBED) as stage:
+        for number in range(MAX_FAILURES):
+            said = await form.ask(stage)
+            assert (said.status, said.body) == (200, refusal(form, 400)) if code == 400 else form.is_good(said)
+            assert (len(stage.a.requests), len(stage.b.requests)) == (number + 1, 0 if code == 400 else number + 1)
         expected = CircuitState.CLOSED if code == 400 else CircuitState.OPEN
         assert stage.circuit().state is expected
 
@@ -281,6 +280,17 @@ async def test_h14_state_of_the_circuit_and_its_age_are_metrics() -> None:
         async with hung(stage):
             assert metric(stage, "circuit_state", role="speculative") == 1
             assert metric(stage, "circuit_state_age_seconds", role="speculative") < 6.0
+
+
+@leaping
+async def test_h14_probe_is_in_flight_while_it_hangs() -> None:
+    async with staged(a=fail, health=UNPROBED) as stage:
+        await open_circuit(stage)
+        await asyncio.sleep(OPEN_S)
+        async with hung(stage):
+            assert stage.circuit().state is CircuitState.HALF_OPEN
+            assert (stage.in_flight, stage.app.desk.snapshot().speculative.in_flight) == (1, 1)
+            assert metric(stage, "in_flight", role="speculative") == 1
 
 
 SPIKE = 3000

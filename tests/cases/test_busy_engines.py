@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from fakes.engine import Exchange, Script, either
-from fakes.failing import EITHER_ROLE, EVERY_FORM, PLAIN_CHAT, UNPROBED, Form, hang, pinned, refusing
+from fakes.failing import EITHER_ROLE, EVERY_FORM, EVERY_STREAM, PLAIN_CHAT, UNPROBED, Form, hang, pinned, refusing
 from fakes.leaping import leaping, passed_s
 from fakes.raw import RawClient, Said, ask, request
 from fakes.stage import Stage, staged
@@ -69,6 +69,25 @@ async def test_h13_engines_own_word_passes_unchanged_when_both_are_busy(limited:
 
 @LIMITED
 @EITHER_ROLE
+@EVERY_FORM
+@leaping
+async def test_h13_busy_engines_word_passes_unchanged_when_the_others_port_is_closed(
+    limited: bool, role: Role, form: Form
+) -> None:
+    """Whichever is asked first: what the busy one said is kept while the other is tried in vain."""
+    busy = Busy(limited)
+    async with staged(a=busy, b=busy, routing=pinned(role), health=UNPROBED) as stage:
+        gone = stage.b if role is Role.SPECULATIVE else stage.a
+        await gone.close()
+        said = await form.ask(stage)
+        code, body, headers = busy.said
+        assert (said.status, said.body, said.header("content-type")) == (code, body, "application/json")
+        assert {name: said.header(name) for name in headers} == headers
+        await gone.listen()
+
+
+@LIMITED
+@EITHER_ROLE
 @leaping
 async def test_h13_requests_succeed_a_second_after_the_engines_have_recovered(limited: bool, role: Role) -> None:
     busy = Busy(limited)
@@ -83,19 +102,14 @@ async def test_h13_requests_succeed_a_second_after_the_engines_have_recovered(li
 
 
 @pytest.mark.parametrize("code", [429, 503])
-@EVERY_FORM
+@EVERY_STREAM
 @leaping
 async def test_h13_busy_inside_a_200_is_served_by_the_other_and_opens_nothing(code: int, form: Form) -> None:
-    if not form.stream or form.sample.content_type != "text/event-stream; charset=utf-8":
-        form = Form(form.sample, stream=False)
-        first = Busy(limited=code == 429, good=form.serve)
-    else:
-        first = refusing(form, code)
-    async with staged(a=first, b=form.serve, health=UNPROBED) as stage:
+    async with staged(a=refusing(form, code), b=form.serve, health=UNPROBED) as stage:
         before = stage.circuit()
         for _ in range(MAX_FAILURES + 1):
             assert form.is_good(await form.ask(stage))
-        assert stage.circuit() == before
+        assert (len(stage.a.requests), stage.circuit()) == (MAX_FAILURES + 1, before)
 
 
 async def refused_by_us(stage: Stage, target: str) -> Said:

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import datetime
+import importlib.util
 import os
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -182,6 +184,49 @@ async def test_h34_requests_that_wait_keep_their_turn_and_their_limit_when_the_w
         gate.set()
         for client in clients:
             assert (await client.answer()).status == 200
+
+
+@pytest.fixture
+def fresh_names(wall: WallClock, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of names as it is when loaded under this wall clock: a clock that it took at its import is this one
+    too."""
+    spec = importlib.util.find_spec("proxy.wire.names")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@STEPS
+async def test_h34_last_address_of_an_engine_is_used_while_its_resolver_fails_though_the_wall_clock_leaps(
+    steps: tuple[float, float], wall: WallClock, fresh_names: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over new connections, which look the name up: each request ends its own."""
+    fails = False
+
+    def found(host: str, port: int, *_: Any) -> Any:
+        if fails:
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", through(found))
+    monkeypatch.setattr("proxy.wire.pair.Names", fresh_names.Names)
+
+    async def closing(exchange: Exchange) -> None:
+        await exchange.answer(b"{}", "200 OK", "connection: close")
+
+    async with (
+        FakeEngine(script=closing) as a,
+        FakeEngine(role="baseline") as b,
+        running(settings(f"http://engine.test:{a.port}", b.url, health={"interval_s": 300})) as app,
+    ):
+        asked = request(body=chat())
+        assert (await ask(app.port, asked)).header("x-crossover-backend") == "speculative"
+        fails = True
+        for wall.off_s in steps:
+            assert (await ask(app.port, asked)).header("x-crossover-backend") == "speculative"
+        assert len(a.requests) == 3
 
 
 # ---------------------------------------------------------------- address families

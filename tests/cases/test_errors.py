@@ -10,6 +10,7 @@ import orjson
 import pytest
 from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange, stream
+from fakes.leaping import leaping_where
 from fakes.proxy import url
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
@@ -49,8 +50,9 @@ CLASSES: dict[int, type[openai.APIStatusError]] = {
 }
 # Every request reaches an engine here: no circuit opens, and retries are never spent.
 FREE: dict[str, Any] = {"circuit": {"max_failures": 1000}, "retries": {"max_ratio": 1.0, "reserve": 10_000}}
-# For engines that say nothing, and for them alone: a busy machine may be slower than this.
-QUICK = {"connect_s": 0.1, "first_byte_s": 0.1}
+# For engines that say nothing, on a loop that leaps: below what a client waits.
+QUICK = {"connect_s": 2.0, "first_byte_s": 5.0}
+ON_ITS_LOOP = leaping_where(lambda way, **_: way == "silent")
 
 
 def plainly(sample: Sample) -> bytes:
@@ -144,7 +146,8 @@ async def test_h19_one_engines_own_error_passes_when_the_other_has_none_to_say(
     scripts = (refuses, refuses_connections) if role == "speculative" else (refuses_connections, refuses)
     async with staged(*scripts, **FREE) as stage:
         said = await asked(stage, SAMPLES[0], f"x-status: {status}", "x-kind: json", streams=streams)
-        assert (said.status, said.body) == (status, BODY % status)
+        assert (said.status, said.body, said.header("content-type")) == (status, BODY % status, "application/json")
+        assert [said.header(name) for name in ("x-engine", "retry-after", "retry-after-ms")] == ["yes", "7", "7000"]
 
 
 @ALL_DIALECTS
@@ -296,6 +299,7 @@ def require_our_shape(said: Said, dialect: Dialect, code: str) -> None:
 
 @ALL_DIALECTS
 @pytest.mark.parametrize("way", OURS)
+@ON_ITS_LOOP
 async def test_h19_engine_that_has_no_answer_is_502_or_504_in_our_shape(sample: Sample, way: str) -> None:
     _, status, code = OURS[way]
     async with broken(way) as stage:
@@ -308,6 +312,7 @@ async def test_h19_engine_that_has_no_answer_is_502_or_504_in_our_shape(sample: 
 @pytest.mark.parametrize("way", OURS)
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@ON_ITS_LOOP
 async def test_h19_our_error_is_whole_over_every_kind_of_connection(way: str, version: str, host: str) -> None:
     async with broken(way, host=host) as stage:
         said = await asked(stage, SAMPLES[0], version=version)
@@ -419,6 +424,7 @@ async def test_h19_openai_python_raises_the_class_of_the_engines_status(call: st
 @ALL_CALLS
 @BOTH
 @pytest.mark.parametrize("way", ["gone", "reset", "garbage", "silent"])
+@ON_ITS_LOOP
 async def test_h19_openai_python_raises_a_server_error_for_an_engine_without_an_answer(
     call: str, streams: bool, way: str
 ) -> None:

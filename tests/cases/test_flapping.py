@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import aiohttp
 import orjson
@@ -290,14 +291,14 @@ async def test_h35_a_walk_over_sockets_changes_once_a_dwell_moves_nobody_and_say
         assert last.header("x-crossover-because") == (
             "policy=threshold, regime=baseline, smoothed=4.00, enter_at=2, leave_at=4"
         )
-        await check_what_is_told(stage, len(walk.heads))
+        decisions = await check_what_is_told(stage, len(walk.heads))
         await walk.to(0)
         assert stage.a.cut == stage.b.cut == 0
-    check_log(capsys.readouterr().out, len(walk.heads))
+    check_log(capsys.readouterr().out, decisions)
 
 
-async def check_what_is_told(stage: Stage, decided: int) -> None:
-    """On the operators' port: every decision with its numbers, and the state behind them."""
+async def check_what_is_told(stage: Stage, decided: int) -> list[Any]:
+    """On the operators' port: every decision with its numbers, which are returned, and the state behind them."""
     async with aiohttp.ClientSession(f"http://127.0.0.1:{stage.app.admin_port}") as admin:
         decisions = (await (await admin.get("/decisions")).json())["decisions"]
         text = await (await admin.get("/metrics")).text()
@@ -320,18 +321,24 @@ async def check_what_is_told(stage: Stage, decided: int) -> None:
     assert float(said['crossover_threshold_sequences{bound="leave_at"}']) == 4
     assert float(said["crossover_smoothed_in_flight"]) == 5
     assert float(said["crossover_regime_age_seconds"]) > 0
+    return list(decisions)
 
 
-def check_log(text: str, decided: int) -> None:
+NUMBERS = ("speculative_in_flight", "baseline_in_flight", "smoothed", "enter_at", "leave_at")
+
+
+def check_log(text: str, decisions: list[Any]) -> None:
+    """One change, and each request with the numbers of its own decision."""
     lines = [orjson.loads(line) for line in text.splitlines()]
     changes = [line for line in lines if line["event"] == "regime_changed"]
     assert [(line["before"], line["after"]) for line in changes] == [("speculative", "baseline")]
     settled = [line for line in lines if line["event"] == "request_settled"]
-    assert len(settled) == decided
     assert {line["reason"] for line in settled} == {"regime"}
     assert all(line["role"] == line["regime"] for line in settled)
-    numbers = ("speculative_in_flight", "baseline_in_flight", "smoothed", "enter_at", "leave_at")
-    assert all(line.keys() >= set(numbers) for line in settled)
+    logged = {line["request_id"]: {name: line[name] for name in NUMBERS} for line in settled}
+    told = {each["request_id"]: {name: each["because"][name] for name in NUMBERS} for each in decisions}
+    assert len(logged) == len(settled) == len(decisions)
+    assert logged == told
 
 
 async def test_h35_a_pinned_backend_over_sockets_gets_all_traffic_and_the_other_one_none_but_failover() -> None:

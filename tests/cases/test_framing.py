@@ -13,6 +13,7 @@ from fakes.dialects import SAMPLES, Sample
 from fakes.ears import p99, paced
 from fakes.engine import Exchange, Script, content
 from fakes.hop import Hop, hop_before
+from fakes.leaping import leaping, passed_s
 from fakes.raw import WITHIN_S, RawClient, Said, chat, request
 from fakes.sending import FRAMINGS, SSE, sends, sends_bytewise
 from fakes.stage import Stage, staged
@@ -21,6 +22,7 @@ from openai import AsyncOpenAI
 
 from proxy.config import Settings
 from proxy.model import Dialect, Outcome
+from proxy.wire.attempt import PEEK_MORE_S
 
 ROOT = Path(__file__).parents[2]
 # Turns of the loop that the proxy may add to those of a bare wire: it reads, wakes its passage, writes.
@@ -366,6 +368,51 @@ async def test_h4_head_is_passed_on_when_the_engine_sends_it() -> None:
         assert (await client.head()).status == 200
         seen.set()
         assert await client.reader.readexactly(2) == b"{}"
+
+
+# What clients may be kept waiting for the first event's sake; it is written down here so that it cannot grow unseen.
+PEEK_AT_MOST_S = 0.005
+
+
+def begun(sample: Sample) -> bytes:
+    """The first event of a stream that says nothing yet."""
+    if sample.dialect is Dialect.CHAT:
+        return ROLE.partition(b":\n\n")[0]
+    return sample.events[0].replace(b"w0", b"")
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.dialect.value)
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@leaping
+async def test_h4_first_event_without_content_is_held_for_five_milliseconds_at_most(
+    sample: Sample, version: str
+) -> None:
+    """The first token may be seconds behind it; a refusal that follows it comes in the same breath."""
+
+    async def send(exchange: Exchange) -> None:
+        await exchange.stream_head(sample.content_type)
+        await exchange.chunk(begun(sample))
+        await asyncio.sleep(60.0)
+        for each in (*sample.events, sample.end):
+            await exchange.chunk(each)
+        await exchange.end()
+
+    async with staged(a=send, health={"interval_s": 300}) as stage, RawClient(stage.app.port) as client:
+        began_s = passed_s()
+        await client.send(request(sample.target, sample.body, version=version))
+        assert (await client.head()).status == 200
+        assert begun(sample) in await client.reader.readuntil(begun(sample))
+        assert passed_s() - began_s <= PEEK_AT_MOST_S * 1.01
+        await client.rest() if version == "1.0" else await ended(client)
+
+
+async def ended(client: RawClient) -> None:
+    """Take what is left of a chunked answer."""
+    await client.reader.readuntil(b"0\r\n\r\n")
+
+
+def test_h4_first_event_is_held_no_longer_than_the_constant_says() -> None:
+    assert PEEK_MORE_S <= PEEK_AT_MOST_S
 
 
 STREAMS = [(sample.target, sample.body, sample.content_type) for sample in SAMPLES]

@@ -121,11 +121,14 @@ async def test_h24_engines_key_is_never_in_what_the_client_gets(name: str, fault
         await exchange.send(said)
         return exchange.writer.close()
 
-    async with keyed(FakeEngine(script=fail), FakeEngine(script=fail, role="baseline")) as port, RawClient(port) as one:
+    a, b = FakeEngine(script=fail), FakeEngine(script=fail, role="baseline")
+    async with keyed(a, b) as port, RawClient(port) as one:
         await one.send(to(name, "connection: close"))
         got = await one.rest()
         assert got.startswith(b"HTTP/1.1 ")
         assert ENGINE_KEY.encode() not in got
+        asked = seen(a, b)
+        assert asked and all(values(each.headers, "authorization") == [f"Bearer {ENGINE_KEY}"] for each in asked)
 
 
 # ---------------------------------------------------------------- hop by hop
@@ -214,6 +217,7 @@ async def test_h24_host_is_the_engines_and_our_peer_ends_the_one_line_of_hops(na
         assert values(one.headers, "host") in ([f"{shown}:{stage.a.port}"], [f"{shown}:{stage.b.port}"])
         assert values(one.headers, "x-forwarded-for") == [f"6.6.6.6, 7.7.7.7, 8.8.8.8, {host}"]
         assert values(one.headers, "via") == ["1.1 edge"]
+        assert values(one.headers, "x-forwarded-host") == ["evil.example"]
 
 
 @pytest.mark.parametrize("second", ["host: 169.254.169.254", "Host: proxy.example", "host:"])
@@ -377,6 +381,33 @@ async def test_h24_connect_reaches_nobody() -> None:
 
 # What the proxy itself asks an engine of the other kind.
 ASKED_BY_US = ("/metrics", "/version", "/v1/models")
+# Some of them by name, whatever the product's own list says: what they do cannot be taken back.
+DANGEROUS = {
+    EngineKind.SGLANG: {
+        "/abort_request",
+        "/flush_cache",
+        "/update_weights_from_disk",
+        "/update_weights_from_tensor",
+        "/update_weights_from_distributed",
+        "/load_lora_adapter",
+        "/pause_generation",
+        "/release_memory_occupation",
+        "/set_internal_state",
+        "/open_session",
+        "/hicache/storage-backend",
+    },
+    EngineKind.VLLM: {
+        "/abort_requests",
+        "/collective_rpc",
+        "/reset_prefix_cache",
+        "/sleep",
+        "/pause",
+        "/update_weights",
+        "/update_weights_from_disk",
+        "/v1/load_lora_adapter",
+        "/server_info",
+    },
+}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -387,7 +418,7 @@ async def test_h24_no_route_that_controls_the_engine_is_reachable_by_any_method(
             "baseline": {"url": b.url, "engine": engine.value},
         }
         async with running(settings(a.url, b.url, backends=backends)) as app, RawClient(app.port) as client:
-            for path in sorted(REFUSED[engine]):
+            for path in sorted(REFUSED[engine] | DANGEROUS[engine]):
                 for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
                     await client.send(request(path, method=method))
                     said = await client.answer(bodiless=method == "HEAD")

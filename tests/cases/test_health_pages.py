@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from fakes.engine import Exchange, Script, content, either
-from fakes.failing import STREAMING, Paged, fail, hang, metric, reset
+from fakes.failing import EITHER_ROLE, STREAMING, Paged, fail, hang, metric, pinned, reset
 from fakes.leaping import leaping
 from fakes.proxy import settings
 from fakes.stage import Stage, staged
@@ -54,11 +54,12 @@ def by_turns(*pages: Script) -> Script:
 
 
 class Watched:
-    """A stage with a paged first engine, and every piece of evidence about it with the health that followed."""
+    """A stage with a paged engine of a role, and every piece of evidence about it with the health that followed."""
 
-    def __init__(self, stage: Stage) -> None:
-        assert isinstance(stage.a, Paged)
-        self.stage, self.a, self.backend = stage, stage.a, stage.app.desk.backend(Role.SPECULATIVE)
+    def __init__(self, stage: Stage, role: Role = Role.SPECULATIVE) -> None:
+        engine = stage.a if role is Role.SPECULATIVE else stage.b
+        assert isinstance(engine, Paged)
+        self.stage, self.engine, self.role, self.backend = stage, engine, role, stage.app.desk.backend(role)
         self.told: list[tuple[Evidence, bool | None]] = []
         observe = stage.app.desk.observe_health
 
@@ -71,7 +72,7 @@ class Watched:
 
     @property
     def changes(self) -> float:
-        return metric(self.stage, "changes_total", kind="health_changed", role="speculative")
+        return metric(self.stage, "changes_total", kind="health_changed", role=self.role)
 
 
 def test_h17_defaults_are_lenient() -> None:
@@ -86,41 +87,44 @@ async def test_h17_page_that_is_always_slow_changes_nothing(by_s: float) -> None
     with patch("fakes.stage.FakeEngine", Paged):
         async with staged(health=PROBED) as stage:
             watched = Watched(stage)
-            before, watched.a.pages = watched.changes, {"/ready": late(by_s), "/health": late(by_s)}
+            before, watched.engine.pages = watched.changes, {"/ready": late(by_s), "/health": late(by_s)}
             await asyncio.sleep(60.0)
             assert (watched.changes, watched.backend.health.up) == (before, True)
             assert {evidence for evidence, _ in watched.told} == {Evidence.HIT}
 
 
 @pytest.mark.parametrize("missed", [fail, reset, hang, busy], ids=["500", "reset", "hang", "503"])
+@EITHER_ROLE
 @leaping
-async def test_h17_page_that_fails_every_third_time_never_flaps(missed: Script) -> None:
+async def test_h17_page_that_fails_every_third_time_never_flaps(missed: Script, role: Role) -> None:
     with patch("fakes.stage.FakeEngine", Paged):
         async with staged(health=PROBED) as stage:
-            watched = Watched(stage)
-            before, watched.a.pages = watched.changes, {"/ready": by_turns(good, good, missed)}
+            watched = Watched(stage, role)
+            before, watched.engine.pages = watched.changes, {"/ready": by_turns(good, good, missed)}
             await asyncio.sleep(60.0)
             assert (watched.changes, watched.backend.health.up) == (before, True)
             assert {evidence for evidence, _ in watched.told} >= {Evidence.HIT}
 
 
 @MISSED
+@EITHER_ROLE
 @leaping
 async def test_h17_page_that_fails_five_times_takes_the_engine_out_at_the_third_and_in_after_two_good_ones(
-    missed: Script,
+    missed: Script, role: Role
 ) -> None:
     with patch("fakes.stage.FakeEngine", Paged):
         async with staged(health=PROBED) as stage:
-            watched = Watched(stage)
-            watched.a.pages = {"/ready": by_turns(*[missed] * 5, *[good] * 95)}
+            watched = Watched(stage, role)
+            watched.engine.pages = {"/ready": by_turns(*[missed] * 5, *[good] * 95)}
             await until(lambda: len(watched.told) >= 9, within_s=100, what="nine probes")
             seen = watched.told[watched.told.index((Evidence.MISS, True)) :][:7]
             assert [up for _, up in seen] == [True, True, False, False, False, False, True]
 
 
 @MISSED
+@EITHER_ROLE
 @leaping
-async def test_h17_flapping_page_cuts_no_running_stream(missed: Script) -> None:
+async def test_h17_flapping_page_cuts_no_running_stream(missed: Script, role: Role) -> None:
     async def patient(exchange: Exchange) -> None:
         await exchange.stream_head()
         await exchange.event(content("w0"))
@@ -129,15 +133,16 @@ async def test_h17_flapping_page_cuts_no_running_stream(missed: Script) -> None:
         await exchange.end()
 
     with patch("fakes.stage.FakeEngine", Paged):
-        async with staged(a=patient, health=PROBED) as stage:
-            watched = Watched(stage)
-            before, watched.a.pages = watched.changes, {"/ready": by_turns(*[missed] * 5, *[good] * 5)}
+        async with staged(a=patient, b=patient, routing=pinned(role), health=PROBED) as stage:
+            watched = Watched(stage, role)
+            before, watched.engine.pages = watched.changes, {"/ready": by_turns(*[missed] * 5, *[good] * 5)}
             assert (await stage.ask(stream=True)).whole
             assert watched.changes - before >= 4, "the engine went down and came up while the stream ran"
 
 
+@EITHER_ROLE
 @leaping
-async def test_h17_flowing_tokens_overrule_missed_probes() -> None:
+async def test_h17_flowing_tokens_overrule_missed_probes(role: Role) -> None:
     async def flow(exchange: Exchange) -> None:
         await exchange.stream_head()
         for number in range(100):
@@ -147,9 +152,9 @@ async def test_h17_flowing_tokens_overrule_missed_probes() -> None:
         await exchange.end()
 
     with patch("fakes.stage.FakeEngine", Paged):
-        async with staged(a=flow, health=PROBED) as stage:
-            watched = Watched(stage)
-            before, watched.a.pages = watched.changes, {"/ready": hang, "/health": hang}
+        async with staged(a=flow, b=flow, routing=pinned(role), health=PROBED) as stage:
+            watched = Watched(stage, role)
+            before, watched.engine.pages = watched.changes, {"/ready": hang, "/health": hang}
             assert (await stage.ask(stream=True)).whole
             assert watched.changes == before
 

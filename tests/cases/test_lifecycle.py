@@ -13,16 +13,19 @@ import orjson
 import pytest
 import yaml
 from fakes.dialects import SAMPLES, Sample
-from fakes.engine import Exchange, FakeEngine
+from fakes.engine import Exchange, FakeEngine, plain, stream
+from fakes.leaping import leaping
 from fakes.process import Process, Stage, launched, readiness, rest, settings, staged
 from fakes.raw import RawClient, ask, chat, request
 from fakes.reloading import BASELINE, SPECULATIVE, Engine
+from fakes.stage import staged as here
 from fakes.until import until, until_told
 
+from proxy import tasks
 from proxy.config import Settings
 from proxy.model import Dialect
 
-STREAMS, WAITING = 50, 10
+STREAMS, PLAIN, WAITING = 50, 4, 10
 STREAMING = request(body=chat(stream=True))
 
 
@@ -31,9 +34,21 @@ async def drained(stage: Stage, number: signal.Signals = signal.SIGTERM) -> None
     await until(lambda: stage.process.logged("drain_began"), what="the drain")
 
 
-async def under_load(stage: Stage) -> tuple[list[RawClient], list[RawClient]]:
-    """Fifty streams under way, and ten requests that wait for a place."""
-    return await stage.streaming(STREAMS), await stage.waiting(WAITING)
+@dataclass
+class Load:
+    """Fifty streams and four plain answers under way, and ten requests that wait for a place."""
+
+    streams: list[RawClient]
+    plain: list[RawClient]
+    waiting: list[RawClient]
+
+
+async def under_load(stage: Stage) -> Load:
+    streams, plain = await stage.streaming(STREAMS), [await stage.client() for _ in range(PLAIN)]
+    for client in plain:
+        await client.send(request(body=chat()))
+    await until(lambda: stage.a.open + stage.b.open == STREAMS + PLAIN, what="all under way")
+    return Load(streams, plain, await stage.waiting(WAITING))
 
 
 async def ended_well(clients: list[RawClient]) -> None:
@@ -48,11 +63,12 @@ async def ended_well(clients: list[RawClient]) -> None:
 
 async def test_h32_rollout_under_load_loses_no_answer(tmp_path: Path) -> None:
     """Readiness at once, the grace, idle connections, what runs and what waits, and the exit code."""
-    async with staged(tmp_path, limit=STREAMS // 2, settle_s=2.0) as stage:
-        kept, idle = await stage.client(), await stage.client()
-        await kept.send(request("/v1/models", method="GET"))
-        assert (await kept.answer()).header("connection") is None
-        running, waiting = await under_load(stage)
+    async with staged(tmp_path, limit=(STREAMS + PLAIN) // 2, settle_s=2.0) as stage:
+        kept, used, idle = await stage.client(), await stage.client(), await stage.client()
+        for client in (kept, used):
+            await client.send(request("/v1/models", method="GET"))
+            assert (await client.answer()).header("connection") is None
+        load = await under_load(stage)
 
         await drained(stage)
         said = await readiness(stage.process)
@@ -66,18 +82,21 @@ async def test_h32_rollout_under_load_loses_no_answer(tmp_path: Path) -> None:
             await client.send(STREAMING)
 
         await stage.refuses()
-        assert await idle.rest() == b""
+        assert (await used.rest(), await idle.rest()) == (b"", b"")
         assert stage.process.process.returncode is None
 
         stage.gate.opened.set()
-        await ended_well(running)
-        for client in (*waiting, *late):
+        await ended_well(load.streams)
+        for client in load.plain:
+            said = await client.answer()
+            assert (said.status, said.whole, b"hello" in said.body) == (200, True, True)
+        for client in (*load.waiting, *late):
             said = await client.answer()
             assert (said.status, said.whole, said.header("connection")) == (200, True, "close")
         assert await stage.process.ended(10) == 0
         assert stage.process.logged("stopped")[0]["in_flight"] == 0
         settled = stage.process.logged("request_settled")
-        assert [line["outcome"] for line in settled] == ["finished"] * (STREAMS + WAITING + 5)
+        assert [line["outcome"] for line in settled] == ["finished"] * (STREAMS + PLAIN + WAITING + 5)
         assert not stage.process.logged("task_failed")
         assert stage.process.other == []
 
@@ -95,6 +114,32 @@ async def test_h32_new_request_after_the_grace_is_refused_with_503(tmp_path: Pat
         stage.gate.opened.set()
         await ended_well(running)
         assert await stage.process.ended(10) == 0
+
+
+@pytest.mark.parametrize("settle_s", [5.0, 30.0])
+@leaping
+async def test_h32_grace_is_as_long_as_it_is_configured(settle_s: float) -> None:
+    """Just before its end a request is served, just after it one is turned away; a stream runs all the while."""
+    gate = asyncio.Event()
+
+    async def held(exchange: Exchange) -> None:
+        if b'"stream":true' in exchange.request.body:
+            await stream(exchange, gate=gate)
+        else:
+            await plain(exchange)
+
+    sections = {"timeouts": {"settle_s": settle_s, "drain_s": 600.0}, "health": {"interval_s": 300}}
+    async with here(held, held, **sections) as stage, RawClient(stage.app.port) as client:
+        await client.send(STREAMING)
+        assert (await client.head()).status == 200
+        draining = tasks.spawn(stage.app.drain(settle=True), name="drain")
+        await asyncio.sleep(settle_s * 0.95)
+        assert (await stage.ask()).status == 200
+        await asyncio.sleep(settle_s * 0.1)
+        assert (await stage.ask()).status == 503
+        gate.set()
+        await ended_well([client])
+        await draining
 
 
 async def test_h32_request_behind_a_running_one_is_refused_with_503_or_left_unanswered(tmp_path: Path) -> None:

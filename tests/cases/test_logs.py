@@ -11,7 +11,8 @@ import orjson
 import pytest
 from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange
-from fakes.raw import RawClient, ask, chat, request
+from fakes.keys import write_keys
+from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.reloading import Engine
 from fakes.reloading import staged as reloading
 from fakes.stage import Stage, staged
@@ -132,6 +133,82 @@ def require_lines(out: list[bytes], style: Style) -> None:
             assert {"event", "level", "timestamp"} <= orjson.loads(line).keys()
         else:
             assert re.match(rb"\d{4}-\d\d-\d\dT\S+ \[\w+ *\] \w+", line), line
+
+
+# ---------------------------------------------------------------- refusals of ours that have a client's words at hand
+
+SESSIONS: dict[str, bytes] = {
+    "/v1/responses": orjson.dumps({"model": "m", "input": "hi", "previous_response_id": f"resp_{MARK}"}),
+    "/generate": orjson.dumps({"text": "hi", "session_params": {"id": MARK, "rid": MARK}}),
+    "/v1/chat/completions": chat(session_params={"id": MARK, MARK: 1}),
+}
+
+
+@STYLES
+@pytest.mark.parametrize("target", SESSIONS)
+async def test_h31_session_that_no_rule_names_is_refused_without_its_name(
+    style: Style, target: str, capfdbinary: Any
+) -> None:
+    async with staged() as stage:
+        configure(style)
+        said = await ask(stage.app.port, request(target, SESSIONS[target], *SECRETS))
+        assert (said.status, b"session_unrouted" in said.body) == (400, True)
+        require_silence(said)
+        await until(lambda: stage.ended)
+    require_one_line(written(capfdbinary), style)
+
+
+@STYLES
+@pytest.mark.parametrize("line", [f"Authorization: Bearer {MARK}", f"X-Api-Key: {MARK}", f"Authorization: {MARK}"])
+@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/messages", "/v1/models"])
+async def test_h31_key_that_is_not_known_is_refused_without_a_letter_of_it(
+    style: Style, line: str, target: str, tmp_path: Path, capfdbinary: Any
+) -> None:
+    write_keys(tmp_path / "keys", ["one"])
+    async with staged(listen={"api_keys_file": str(tmp_path / "keys")}) as stage:
+        configure(style)
+        post = target != "/v1/models"
+        data = request(target, chat(user=MARK) if post else b"", line, method="POST" if post else "GET")
+        said = await ask(stage.app.port, data)
+        assert said.status == 401
+        require_silence(said)
+    require_one_line(written(capfdbinary), style)
+
+
+@STYLES
+@pytest.mark.parametrize("where", ["relay.carry", "informer.answer", "door._find"])
+async def test_h31_fault_of_ours_is_told_without_the_words_that_it_quotes(
+    style: Style, where: str, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wrote its message did not know what a prompt is; its kind and its place are enough to find it."""
+
+    def stumble(*_: object, **__: object) -> None:
+        raise ValueError(f"cannot read {MARK}")
+
+    async with staged() as stage:
+        configure(style)
+        part, _, name = where.partition(".")
+        monkeypatch.setattr(getattr(stage.app, part), name, stumble)
+        post = where != "informer.answer"
+        target = "/v1/chat/completions" if post else f"/v1/models/{MARK}"
+        said = await ask(
+            stage.app.port, request(target, chat(user=MARK) if post else b"", method="POST" if post else "GET")
+        )
+        assert said.status == 500
+        require_silence(said)
+    out = written(capfdbinary)
+    require_one_line(out, style)
+    assert b"ValueError" in b"\n".join(out)
+
+
+def require_silence(said: Said) -> None:
+    assert MARK.encode() not in said.body + str(said.headers).encode()
+
+
+def require_one_line(out: list[bytes], style: Style) -> None:
+    assert MARK.encode() not in b"\n".join(out)
+    assert len(of_event(out, *ONE_REQUEST)) == 1
+    require_lines(out, style)
 
 
 # ---------------------------------------------------------------- forged lines

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from fakes.engine import Exchange, FakeEngine
+from fakes.leaping import leaping_where
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
@@ -80,9 +81,7 @@ async def models(stage: Stage, *lines: str, target: str = "/v1/models", **how: A
     return await ask(stage.app.port, request(target, b"", *lines, **{"method": "GET", **how}), bodiless=bodiless)
 
 
-def hurry(stage: Stage) -> None:
-    """An engine that hangs is given up soon."""
-    stage.app.informer.answer_within_s = 0.1
+ON_ITS_LOOP = leaping_where(lambda way, **_: way == "hang")
 
 
 # ---------------------------------------------------------------- one or both up
@@ -91,10 +90,10 @@ def hurry(stage: Stage) -> None:
 @pytest.mark.parametrize("way", WAYS_DOWN)
 @pytest.mark.parametrize("dead", ["speculative", "baseline"])
 @pytest.mark.parametrize("watched", [False, True])
+@ON_ITS_LOOP
 async def test_h18_list_comes_from_the_engine_that_lives(way: str, dead: str, watched: bool) -> None:
     health = {"interval_s": 0.1} if watched else UNWATCHED
     async with staged(lists(1), lists(2), health=health) as stage:
-        hurry(stage)
         await bring_down(stage.a if dead == "speculative" else stage.b, way)
         for _ in range(3):
             said = await models(stage)
@@ -162,9 +161,9 @@ async def test_h18_list_is_answered_while_every_place_is_taken_and_the_queue_is_
 
 
 @pytest.mark.parametrize("way", WAYS_DOWN)
+@ON_ITS_LOOP
 async def test_h18_list_comes_from_memory_and_says_so_when_no_engine_lives(way: str) -> None:
     async with staged(lists(1), lists(2), health=UNWATCHED) as stage:
-        hurry(stage)
         assert (await models(stage)).header("x-crossover-cached") is None
         await bring_down(stage.a, way)
         await bring_down(stage.b, way)
@@ -188,9 +187,9 @@ async def test_h18_list_is_fresh_again_once_an_engine_is_back() -> None:
 @pytest.mark.parametrize(
     ("way", "status"), [("gone", 502), ("reset", 502), ("garbage", 502), ("half", 502), ("hang", 504)]
 )
+@ON_ITS_LOOP
 async def test_h18_error_is_ours_when_no_engine_lives_and_none_was_ever_asked(way: str, status: int) -> None:
     async with staged(lists(1), lists(2), health=UNWATCHED) as stage:
-        hurry(stage)
         await bring_down(stage.a, way)
         await bring_down(stage.b, way)
         said = await models(stage)

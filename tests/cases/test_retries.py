@@ -163,6 +163,33 @@ async def test_h6cd_there_is_no_third_attempt_when_the_other_engine_fails_too(
         said = await stage.ask(stream=stream)
         assert said.status in (500, 502) and attempts(stage) == (1, 1)
         assert (await stage.ended_one()).attempts == 2
+        # Also where nothing came of them: each engine worked once.
+        for each in Role:
+            assert metric(stage, "attempts_total", role=each.value) == 1
+
+
+@EITHER_ROLE
+@STREAMING
+@leaping
+async def test_h6cd_kept_connections_of_both_engines_that_close_at_once_cost_one_replay(
+    role: Role, stream: bool
+) -> None:
+    """A stale connection is replayed on the first engine; the second gets a new one, and the prompt once."""
+
+    async def until_asked_by_id(exchange: Exchange) -> None:
+        await (reset if exchange.request.header("x-request-id") == "mine" else plain)(exchange)
+
+    routing = {**pinned(role), "allow_header": True}
+    async with staged(a=until_asked_by_id, b=until_asked_by_id, routing=routing, health=UNPROBED) as stage:
+        for each in Role:
+            said = await stage.ask(f"x-crossover-backend: {each}")
+            assert (said.status, said.header("x-crossover-backend")) == (200, each.value)
+        assert (await stage.ask("x-request-id: mine", stream=stream)).status == 502
+        sent = [
+            [one.header("x-crossover-attempt") for one in engine.requests if one.header("x-request-id") == "mine"]
+            for engine in (stage.a, stage.b)
+        ]
+        assert sent == ([["1", "1"], ["2"]] if role is Role.SPECULATIVE else [["2"], ["1", "1"]])
 
 
 @leaping

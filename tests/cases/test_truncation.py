@@ -10,6 +10,7 @@ import pytest
 from fakes.dialects import SAMPLES, Sample
 from fakes.ears import listen
 from fakes.engine import Exchange, content
+from fakes.leaping import leaping_where
 from fakes.proxy import url
 from fakes.raw import RawClient, chat, request
 from fakes.sending import sends
@@ -22,8 +23,8 @@ from proxy.model import Dialect, Outcome, Role
 DIALECT = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.dialect.value)
 ROLE = pytest.mark.parametrize("role", list(Role), ids=lambda role: role.value)
 EVENTS = 5
-# Long against a turn of the loop, short against a test; the other limits are far from it.
-IDLE_S = 0.1
+# An engine that falls silent does so on a loop that leaps; to all others it is far away.
+IDLE_S = 5.0
 
 
 async def closes(exchange: Exchange) -> None:
@@ -56,6 +57,7 @@ DEATHS = (
     Death(falls_silent, "stall_timeout"),
     Death(ends_properly, "stream_cut"),
 )
+ON_ITS_LOOP = leaping_where(lambda death, **_: death.dies is falls_silent)
 DEATH = pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.dies.__name__)
 
 
@@ -130,6 +132,7 @@ def counts_of(stage: Stage, role: Role, code: str) -> dict[str, float | None]:
 
 @DIALECT
 @DEATH
+@ON_ITS_LOOP
 async def test_h5_five_events_pass_and_one_error_event_follows(sample: Sample, death: Death) -> None:
     """For a proper end without finish too: nothing says that such an answer is whole (decision 4)."""
     found = await broken(sample, death)
@@ -152,6 +155,7 @@ def told_error(sample: Sample, rest: bytes) -> dict[str, str]:
 
 @DIALECT
 @DEATH
+@ON_ITS_LOOP
 async def test_h5_no_finish_and_no_done_is_invented(sample: Sample, death: Death) -> None:
     found = await broken(sample, death)
     invented = (b"[DONE]", b"finish_reason", b"stop_reason", b"message_stop", b"response.completed", b'"done"')
@@ -160,6 +164,7 @@ async def test_h5_no_finish_and_no_done_is_invented(sample: Sample, death: Death
 
 
 @DEATH
+@ON_ITS_LOOP
 async def test_h5_sdk_raises_and_does_not_return_half_an_answer(death: Death) -> None:
     seen = asyncio.Event()
     die = dying(death, *five(SAMPLES[0]), content_type=SAMPLES[0].content_type, seen=seen)
@@ -178,6 +183,7 @@ async def test_h5_sdk_raises_and_does_not_return_half_an_answer(death: Death) ->
 
 @DIALECT
 @DEATH
+@ON_ITS_LOOP
 async def test_h5_client_of_http_1_0_is_told_too(sample: Sample, death: Death) -> None:
     """It knows the end of a stream only by its connection's, so the error event is all that it has."""
     seen, events = asyncio.Event(), b"".join(five(sample))
@@ -193,6 +199,7 @@ async def test_h5_client_of_http_1_0_is_told_too(sample: Sample, death: Death) -
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @pytest.mark.parametrize("death", DEATHS[:3], ids=lambda death: death.dies.__name__)
 @pytest.mark.parametrize("kind", ["json", "gzip"])
+@ON_ITS_LOOP
 async def test_h5_broken_answer_that_takes_no_error_event_is_an_aborted_transfer(
     kind: str, death: Death, version: str
 ) -> None:
@@ -214,11 +221,15 @@ async def test_h5_broken_answer_that_takes_no_error_event_is_an_aborted_transfer
         await until(lambda: ear.closed, what="the end of the connection")
         assert ear.reset if version == "1.0" else not ear.whole.endswith(b"0\r\n\r\n")
         assert b"error" not in ear.whole
-        assert (await stage.ended_one()).outcome is Outcome.FAILED_AFTER_COMMIT
+        ended = await stage.ended_one()
+        assert (ended.outcome, ended.failure) == (Outcome.FAILED_AFTER_COMMIT, death.code)
+        assert stage.circuit().failures == 1
+        assert counts_of(stage, Role.SPECULATIVE, death.code) == {"outcome": 1.0, "failure": 1.0}
 
 
 @DEATH
 @pytest.mark.parametrize("finished", [0, 1])
+@ON_ITS_LOOP
 async def test_h5_finish_of_one_of_two_choices_is_no_end_of_the_answer(death: Death, finished: int) -> None:
     def choice(index: int, finish: str | None) -> bytes:
         value = content("w", index=index, finish_reason=finish)
@@ -236,6 +247,7 @@ async def test_h5_finish_of_one_of_two_choices_is_no_end_of_the_answer(death: De
 
 @DIALECT
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.dies.__name__)
+@ON_ITS_LOOP
 async def test_h5_nothing_is_added_behind_an_answer_that_is_whole(sample: Sample, death: Death) -> None:
     """Its dialect's end has come: however the connection ends then, the client has everything."""
     pieces = (*five(sample), sample.end)
@@ -258,6 +270,7 @@ async def test_h5_nothing_is_added_behind_an_answer_that_is_whole(sample: Sample
 
 @DEATH
 @ROLE
+@ON_ITS_LOOP
 async def test_h5_each_end_is_counted_for_its_engine_under_its_own_word(death: Death, role: Role) -> None:
     found = await broken(SAMPLES[0], death, role)
     assert (found.outcome, found.failure) == (Outcome.FAILED_AFTER_COMMIT, death.code)
@@ -267,6 +280,7 @@ async def test_h5_each_end_is_counted_for_its_engine_under_its_own_word(death: D
 @DIALECT
 @DEATH
 @ROLE
+@ON_ITS_LOOP
 async def test_h5_every_dialect_is_held_against_its_engine_and_not_tried_again(
     sample: Sample, death: Death, role: Role
 ) -> None:
@@ -275,6 +289,7 @@ async def test_h5_every_dialect_is_held_against_its_engine_and_not_tried_again(
 
 
 @DEATH
+@ON_ITS_LOOP
 async def test_h5_engine_that_breaks_stream_after_stream_gets_no_more(death: Death) -> None:
     die = dying(death, *five(SAMPLES[0]), content_type=SAMPLES[0].content_type)
     good = sends(*SAMPLES[0].events, SAMPLES[0].end)

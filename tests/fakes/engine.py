@@ -102,7 +102,7 @@ async def either(exchange: Exchange) -> None:
 
 @dataclass
 class FakeEngine:
-    """The engine. `script` answers generation requests; control routes answer as a healthy SGLang would."""
+    """The engine. `script` answers what clients ask; what the proxy itself asks is answered as by a healthy SGLang."""
 
     role: str = "speculative"
     script: Script = either
@@ -158,9 +158,9 @@ class FakeEngine:
         path = exchange.request.target.partition("?")[0]
         if path in ("/ready", "/health"):
             return await exchange.answer(b"", "200 OK" if self.ready else "503 Service Unavailable")
-        if path == "/v1/loads":
+        if path == "/v1/loads" and not _forwarded(exchange.request):
             return await exchange.answer(orjson.dumps(self._loads()))
-        if path == "/server_info":
+        if path == "/server_info" and not _forwarded(exchange.request):
             return await exchange.answer(orjson.dumps(self._server_info()))
         self.requests.append(exchange.request)
         self.open += 1
@@ -193,6 +193,11 @@ class FakeEngine:
             "max_running_requests": self.max_running_requests,
             "internal_states": [],
         }
+
+
+def _forwarded(request: Request) -> bool:
+    """Whether a client asks, through the proxy, and not the proxy itself."""
+    return request.header("x-forwarded-for") is not None
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | None:

@@ -80,6 +80,10 @@ EVERY_FORM = pytest.mark.parametrize(
     "form", FORMS, ids=[f"{each.sample.dialect}-{'stream' if each.stream else 'plain'}" for each in FORMS]
 )
 
+EVERY_STREAM = pytest.mark.parametrize(
+    "form", [each for each in FORMS if each.stream], ids=lambda form: form.sample.dialect.value
+)
+
 
 def pinned(role: Role) -> dict[str, str]:
     """The `routing` section that asks `role` first, for every request."""
@@ -129,18 +133,24 @@ _WORDS = {400: "invalid_request_error", 429: "rate_limit_error", 500: "server_er
 
 
 def refusing(form: Form, code: int) -> Script:
-    """HTTP 200 and an error as the first event, in the form's dialect; one of those that stream as SSE."""
+    """HTTP 200 and an error as the first event, in the form's dialect; for forms that stream."""
+    said = refusal(form, code)
 
     async def refuse(exchange: Exchange) -> None:
-        error = {"message": "no", "type": _WORDS[code], "param": None}
-        named = form.sample.dialect in (Dialect.MESSAGES, Dialect.RESPONSES)
         await exchange.stream_head(form.sample.content_type)
-        if named:
-            await exchange.chunk(b"event: error\n")
-        await exchange.event({"type": "error", "error": error} if named else {"error": {**error, "code": code}})
+        await exchange.chunk(said)
         await exchange.end()
 
     return refuse
+
+
+def refusal(form: Form, code: int) -> bytes:
+    """The one event of such a stream."""
+    error: dict[str, object] = {"message": "no", "type": _WORDS[code], "param": None}
+    if form.sample.dialect in (Dialect.MESSAGES, Dialect.RESPONSES):
+        return b"event: error\ndata: " + orjson.dumps({"type": "error", "error": error}) + b"\n\n"
+    told = orjson.dumps({"error": {**error, "code": code}})
+    return told + b"\n" if form.sample.dialect is Dialect.OLLAMA else b"data: " + told + b"\n\n"
 
 
 async def serve_any(exchange: Exchange) -> None:

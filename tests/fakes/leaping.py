@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import ParamSpec
 from unittest.mock import patch
 
+import uvloop
+
 P = ParamSpec("P")
 
 # Bytes on loopback arrive within the call that sends them; this is for a kernel that hands them over late. It is spent
@@ -77,3 +79,27 @@ def leaping(scenario: Callable[P, Awaitable[None]]) -> Callable[P, None]:
             runner.run(all_of_it())
 
     return test
+
+
+def leaping_where(
+    silent: Callable[..., bool],
+) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, None]]:
+    """Run a test on such a loop where `silent` says of its parameters that something is waited for, and on the loop of
+    the product elsewhere."""
+
+    def decorate(scenario: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+        leaps = leaping(scenario)
+
+        @functools.wraps(scenario)
+        def test(*args: P.args, **kwargs: P.kwargs) -> None:
+            async def all_of_it() -> None:
+                await scenario(*args, **kwargs)
+
+            if silent(**kwargs):
+                return leaps(*args, **kwargs)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(all_of_it())
+
+        return test
+
+    return decorate

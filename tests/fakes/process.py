@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 import yaml
-from fakes.engine import Exchange, FakeEngine, either, stream
+from fakes.engine import Exchange, FakeEngine, either, plain, stream
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.until import until, until_told
 
@@ -89,7 +89,8 @@ async def launched(config: Path, values: dict[str, Any], **environment: str) -> 
 
 
 class Gate:
-    """Streams one word and goes on when the gate opens; requests whose id begins with `quick` are answered at once."""
+    """Streams one word and goes on when the gate opens, when also plain answers come; requests whose id begins with
+    `quick` are answered at once."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -98,8 +99,11 @@ class Gate:
         quick = (exchange.request.header("x-request-id") or "").startswith("quick")
         if quick or exchange.request.method == "GET":
             await either(exchange)
-        else:
+        elif b'"stream":true' in exchange.request.body:
             await stream(exchange, gate=self.opened)
+        else:
+            await self.opened.wait()
+            await plain(exchange)
 
 
 @dataclass
