@@ -25,7 +25,7 @@ COPY --from=build /opt/crossover /opt/crossover
 ENV PATH=/opt/crossover/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # A number, so that Kubernetes can see that it is not root.
 USER 10001:10001
-# 30000 is the clients' port. The operators' port (29000) has no authentication and listens on loopback until
+# 30000 is the clients' port. The operators' port (29000) asks for no token until one is set, and listens on loopback until
 # admin.host says otherwise; publish it to nobody who may not drain the proxy.
 EXPOSE 30000
 # Drains: readiness fails, new requests go elsewhere, running answers end. Give it longer than settle_s + drain_s.

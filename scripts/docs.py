@@ -18,7 +18,7 @@ from docs_metrics import metrics_page  # noqa: E402 - beside this file
 from proxy.config import RESTART_KEYS, schema  # noqa: E402 - the tree's own package, wherever this is run from
 from proxy.config.problems import KeyPath, dotted  # noqa: E402
 from proxy.config.reference import Schema, description, schema_at  # noqa: E402
-from proxy.config.reference import allowed as allowed_briefly  # noqa: E402
+from proxy.config.reference import allowed  # noqa: E402
 from proxy.config.settings import EXAMPLE_URLS  # noqa: E402
 from proxy.model import Role  # noqa: E402
 
@@ -213,15 +213,6 @@ def known(path: KeyPath) -> Schema:
     found = schema_at(path)
     assert found is not None
     return found
-
-
-def allowed(path: KeyPath, schema: Schema) -> str:
-    """All that a key may hold, in words, with whole numbers written out: 1099511627776, not 1.09951162778e+12."""
-    words = allowed_briefly(path, schema)
-    for one in schema.get("anyOf", [schema]):
-        if isinstance(bound := one.get("maximum"), int):
-            words = words.replace(f"{bound:.12g}", str(bound))
-    return words
 
 
 def properties(path: KeyPath) -> tuple[str, ...]:

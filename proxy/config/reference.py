@@ -89,8 +89,13 @@ def span(schema: Schema) -> str | None:
     if "maximum" not in schema:
         return None
     if "exclusiveMinimum" in schema:
-        return f"above {schema['exclusiveMinimum']:g}, up to {schema['maximum']:.12g}"
-    return f"{schema['minimum']:.12g} to {schema['maximum']:.12g}"
+        return f"above {schema['exclusiveMinimum']:g}, up to {plain(schema['maximum'])}"
+    return f"{plain(schema['minimum'])} to {plain(schema['maximum'])}"
+
+
+def plain(number: float) -> str:
+    """A number as people write it: whole ones with all their digits."""
+    return str(int(number)) if float(number).is_integer() else f"{number:.12g}"
 
 
 def allowed(path: KeyPath, schema: Schema) -> str:
