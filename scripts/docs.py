@@ -17,8 +17,12 @@ from docs_metrics import metrics_page  # noqa: E402 - beside this file
 
 from proxy.config import RESTART_KEYS, schema  # noqa: E402 - the tree's own package, wherever this is run from
 from proxy.config.problems import KeyPath, dotted  # noqa: E402
-from proxy.config.reference import Schema, description, schema_at  # noqa: E402
-from proxy.config.reference import allowed  # noqa: E402
+from proxy.config.reference import (  # noqa: E402
+    Schema,
+    allowed,
+    description,
+    schema_at,
+)
 from proxy.config.settings import EXAMPLE_URLS  # noqa: E402
 from proxy.model import Role  # noqa: E402
 
