@@ -64,7 +64,7 @@ class Door:
             if own is not None:
                 return own
             client_name = self.gate.admit(request)
-            if _upgrades(request):
+            if upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             route = self._find(request)
             dialect = route.dialect
@@ -135,7 +135,7 @@ class Door:
         return error_response(error, dialect, [("x-request-id", request_id)], close=close)
 
 
-def _upgrades(request: web.BaseRequest) -> bool:
+def upgrades(request: web.BaseRequest) -> bool:
     """Whether a request is of no use without its upgrade. The offer of HTTP/2, which Java's own client makes with every
     first request, may be passed over (RFC 9110, section 7.8)."""
     asked = any("upgrade" in value.lower() for value in request.headers.getall("Connection", []))
