@@ -151,7 +151,8 @@ class _Request(web.BaseRequest):
     def keep_alive(self) -> bool:
         server = self.protocol._manager
         leaving = isinstance(server, FrontServer) and server.leaving
-        return super().keep_alive and not leaving and not _is_last(self)
+        # A body that waits for our "100 Continue" never comes after an answer, or comes as if it were a request.
+        return super().keep_alive and not leaving and self.content.is_eof() and not _is_last(self)
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         """The one place that every answer passes on its way out, whoever made it."""

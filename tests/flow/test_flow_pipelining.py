@@ -103,3 +103,46 @@ async def test_offer_of_http_2_is_passed_over_and_the_connection_kept() -> None:
             await client.send(H2C)
             said = await client.answer()
             assert (said.status, said.header("connection")) == (200, None)
+
+
+def waiting(target: str, *lines: str, method: str = "POST") -> bytes:
+    """A request whose body is as long as the next request on the connection, and waits to be asked for."""
+    expect = (f"content-length: {len(HEALTH)}", "expect: 100-continue")
+    return "\r\n".join((f"{method} {target} HTTP/1.1", "host: x", *lines, *expect, "", "")).encode()
+
+
+PREFLIGHT = ("origin: http://page.example", "access-control-request-method: GET")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (waiting("/healthz", method="GET"), 200),
+        (waiting("/v1/models", *PREFLIGHT, method="OPTIONS"), 204),
+        (waiting("/v1/nothing"), 404),
+        (waiting("/healthz", method="GET").replace(b"expect: 100-continue\r\n", b""), 200),
+    ],
+    ids=["health", "preflight", "refusal", "health, without Expect"],
+)
+async def test_answer_that_waits_for_no_body_says_that_the_connection_ends(asked: bytes, status: int) -> None:
+    async with staged(listen={"cors_origins": ["*"]}) as stage, RawClient(stage.app.port) as client:
+        await client.send(asked)
+        said = await client.answer()
+        await client.send(HEALTH)  # which is the body by its place, and taken for nothing else
+        assert (said.status, said.header("connection"), await client.rest()) == (status, "close", b"")
+
+
+async def test_health_request_whose_body_has_come_keeps_the_connection() -> None:
+    async with staged() as stage, RawClient(stage.app.port) as client:
+        for _ in range(2):
+            await client.send(request("/healthz", b"x" * 10, "expect: 100-continue", method="GET"))
+            said = await client.answer()
+            assert (said.status, said.header("connection")) == (200, None)
+
+
+@pytest.mark.parametrize("target", ["/tokenize", "/v1/chat/completions"])
+async def test_body_over_the_limit_ends_the_connection_on_every_route(target: str) -> None:
+    async with staged() as stage, RawClient(stage.app.port) as client:
+        await client.send(f"POST {target} HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n".encode())
+        said = await client.answer()
+        assert (said.status, said.header("connection")) == (413, "close")
