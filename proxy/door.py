@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from proxy.errors import CrossoverError, KeyRefused, ShuttingDown, UpgradeRefused
+from proxy.errors import BodiesFull, CrossoverError, KeyRefused, ShuttingDown, UpgradeRefused
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics
@@ -64,7 +64,7 @@ class Door:
             if own is not None:
                 return own
             client_name = self.gate.admit(request)
-            if _upgrades(request):
+            if upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             route = self._find(request)
             dialect = route.dialect
@@ -128,14 +128,12 @@ class Door:
         self._metrics.refused(error.code)
         said = {"request_id": request_id, "client": request.remote, "status": error.status, "code": error.code}
         self._logger.info("request_refused", **said)
-        # A body that waits for our "100 Continue" never comes after a refusal, or comes as if it were a request. Nor is
-        # more of a body taken from somebody who may not come in.
-        close = isinstance(error, ShuttingDown | UpgradeRefused) or "Expect" in request.headers
-        close = close or (isinstance(error, KeyRefused) and not request.content.is_eof())
+        # A body that has not ended closes the connection as well, whatever the answer (front.py).
+        close = isinstance(error, ShuttingDown | UpgradeRefused | BodiesFull)
         return error_response(error, dialect, [("x-request-id", request_id)], close=close)
 
 
-def _upgrades(request: web.BaseRequest) -> bool:
+def upgrades(request: web.BaseRequest) -> bool:
     """Whether a request is of no use without its upgrade. The offer of HTTP/2, which Java's own client makes with every
     first request, may be passed over (RFC 9110, section 7.8)."""
     asked = any("upgrade" in value.lower() for value in request.headers.getall("Connection", []))

@@ -7,29 +7,25 @@ wire/tls.py. Whatever has to be noticed without an event is noticed by one look 
 import asyncio
 from typing import Any, cast
 
-from aiohttp import HttpVersion10, HttpVersion11, StreamReader, web
+from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from structlog.typing import FilteringBoundLogger
 
-from proxy.door import Door
-from proxy.errors import (
-    CodingUnsupported,
-    CrossoverError,
-    HeadTimeout,
-    HeadTooLarge,
-    InvalidRequest,
-    Side,
-    VersionUnsupported,
-)
+from proxy.door import Door, upgrades
+from proxy.errors import CrossoverError, HeadTimeout, InvalidRequest, Side
 from proxy.metrics import Metrics
 from proxy.model import CloseReason, Dialect
 from proxy.wire.arrivals import ConnectionRules, Surplus
 from proxy.wire.downstream import error_response
+from proxy.wire.heads import fault_of, too_large
 
 # Limits are looked after so often, or four times within the shortest of them.
 LOOK_EVERY_S = 1.0
+# Of further requests before an answer. Some small ones sent in a row fit; what lies here is in nobody's books, and
+# behind a few times as much aiohttp stops to read, which makes a connection deaf to its client's leaving.
+MAX_AHEAD_BYTES = 65536
 # What aiohttp's parser says above its number of headers; it has one class of error for much.
 TOO_MANY_HEADERS = "Too many headers received"
 
@@ -58,6 +54,8 @@ class FrontServer(web.Server):
         self.log = logger
         self.leaving = False
         self.heads: dict[_Front, float] = {}  # whose head has not ended, and since when it is waited for; oldest first
+        # Those with too much behind the request that is answered, and that request as the last look saw it.
+        self.crowded: dict[_Front, web.BaseRequest | None] = {}
         self.surplus = Surplus(metrics.refused, metrics.closed)
         self._look_timer: asyncio.TimerHandle | None = None
         self._unread_look_s = 0.0
@@ -106,11 +104,24 @@ class FrontServer(web.Server):
                 break
             del self.heads[oldest]
             oldest.give_up_head()
+        self._drop_crowded()
         if now_s >= self._unread_look_s:
             self._unread_look_s = now_s + self.rules.unread_s / 4
             self._drop_unread(now_s)
         if self._connections:
             self.watch()
+
+    def _drop_crowded(self) -> None:
+        """Drop clients that have too much behind the same request for two looks: one look alone may come between the
+        end of an answer and ours of it, when a client has every right to send on."""
+        for connection, seen in tuple(self.crowded.items()):
+            request = connection.crowds()
+            if request is None:
+                del self.crowded[connection]
+            elif request is seen:
+                connection.drop(CloseReason.FLOODED)
+            else:
+                self.crowded[connection] = request
 
     def _drop_unread(self, now_s: float) -> None:
         """Drop clients that take nothing, in whatever state: passages watch their own, and answers that are short, or
@@ -122,7 +133,10 @@ class FrontServer(web.Server):
                 transport.abort()
 
     def _make_request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-        return _Request(message, payload, protocol, writer, task, self._loop)
+        request = _Request(message, payload, protocol, writer, task, self._loop)
+        if isinstance(protocol, _Front):
+            protocol.begin(request)
+        return request
 
     def __call__(self) -> RequestHandler:
         """A handler for one new connection."""
@@ -130,13 +144,15 @@ class FrontServer(web.Server):
 
 
 class _Request(web.BaseRequest):
-    """A request whose answer says `Connection: close` while the proxy takes its leave: clients then come again on a
-    new connection, to whoever serves by then, and none is caught by the closing."""
+    """A request that knows whether its answer says `Connection: close`. While the proxy takes its leave all do: clients
+    then come again on a new connection, to whoever serves by then, and none is caught by the closing."""
 
     @property
     def keep_alive(self) -> bool:
         server = self.protocol._manager
-        return super().keep_alive and not (isinstance(server, FrontServer) and server.leaving)
+        leaving = isinstance(server, FrontServer) and server.leaving
+        # A body that waits for our "100 Continue" never comes after an answer, or comes as if it were a request.
+        return super().keep_alive and not leaving and self.content.is_eof() and not _is_last(self)
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         """The one place that every answer passes on its way out, whoever made it."""
@@ -149,12 +165,13 @@ class _Front(RequestHandler):
     """One connection. Answers what aiohttp itself refuses (broken framing), what is over our limits, and what we failed
     to catch."""
 
-    __slots__ = ("_body", "_head_bytes", "_refused", "_server", "_unread")
+    __slots__ = ("_answering", "_body", "_head_bytes", "_refused", "_server", "_unread")
 
     def __init__(self, server: FrontServer, **named: Any) -> None:
         super().__init__(server, **named)
         self._server = server
         self._body: StreamReader | None = None  # of the newest request
+        self._answering: web.BaseRequest | None = None
         self._head_bytes = 0  # of a head that has not ended
         self._refused = False  # no further request is read
         self._unread: tuple[int, float] | None = None  # how much waited to be taken, and since when so much
@@ -172,10 +189,12 @@ class _Front(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection."""
         self._server.heads.pop(self, None)
+        self._server.crowded.pop(self, None)
+        self._answering = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. Costs a request that comes in one piece two comparisons more than aiohttp's own."""
+        """Take bytes. Costs a request that comes in one piece a few comparisons more than aiohttp's own."""
         if self._refused:
             return
         before = len(self._messages)
@@ -185,6 +204,36 @@ class _Front(RequestHandler):
             self._heads_came(before, len(data))
         elif data and not in_body:
             self._head_grew(len(data))
+        if self._upgraded:
+            # aiohttp would read on behind our answer, past all that is looked at here.
+            self._refused, self._message_tail = True, b""
+        self._note_crowd()
+
+    def begin(self, request: web.BaseRequest) -> None:
+        """Take note of the request that is answered from now on."""
+        self._answering = request
+        self._note_crowd()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the end of an answer."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._answering = None
+
+    def _note_crowd(self) -> None:
+        if self._messages and self.crowds() is not None:
+            self._server.crowded.setdefault(self, None)
+
+    def crowds(self) -> web.BaseRequest | None:
+        """The request that is being answered, where too much waits behind it."""
+        if self._answering is None or not self._messages:
+            return None
+        # With requests behind it its own body has ended: a pause is on account of theirs.
+        ahead_bytes = sum(body.total_bytes for _, body in self._messages)
+        return self._answering if self._reading_paused or ahead_bytes > MAX_AHEAD_BYTES else None
 
     def _heads_came(self, first: int, size_bytes: int) -> None:
         """Look at new messages before anyone answers them. Where bytes break the framing of a body under way its reader
@@ -201,7 +250,7 @@ class _Front(RequestHandler):
                     self._forget(index)
                     self.close()  # behind the answer to that request, whatever it is: it takes no second one
                 return
-            fault = self._fault(message, most_bytes)
+            fault = fault_of(message, most_bytes, self._server.rules)
             if fault is not None:
                 self._forget(index)
                 self._refuse(fault)
@@ -217,34 +266,15 @@ class _Front(RequestHandler):
         body.set_exception(web.RequestPayloadError("the framing of the body is broken"))
         body.feed_eof()
 
-    def _fault(self, message: Any, most_bytes: int) -> CrossoverError | None:
-        """What is wrong with a head that is well formed. `most_bytes` came with it, its body included."""
-        if message.version not in (HttpVersion11, HttpVersion10):
-            return VersionUnsupported("this port speaks HTTP/1.1 and HTTP/1.0")
-        if message.version == HttpVersion10 and "Transfer-Encoding" in message.headers:
-            # A hop that speaks HTTP/1.0 has no chunks, and finds another end of this request (RFC 9112, section 6.1).
-            return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")
-        if message.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
-            return CodingUnsupported("bodies come in chunks or with a Content-Length, in no other transfer coding")
-        max_bytes = self._server.rules.max_head_bytes
-        return self._too_large() if most_bytes > max_bytes and _head_bytes(message) > max_bytes else None
-
     def _head_grew(self, size_bytes: int) -> None:
         """Count the bytes of a head that has not ended. (The first ones of a head that came behind another request, in
         one read, go uncounted: less than that read.)"""
         self._head_bytes += size_bytes
         if self._head_bytes > self._server.rules.max_head_bytes:
             self._server.heads.pop(self, None)
-            self._refuse(self._too_large())
+            self._refuse(too_large(self._server.rules))
         else:
             self._server.heads.setdefault(self, self._loop.time())
-
-    def _too_large(self) -> HeadTooLarge:
-        rules = self._server.rules
-        return HeadTooLarge(
-            f"the head of the request is over listen.max_head_bytes ({rules.max_head_bytes}) or listen.max_headers "
-            f"({rules.max_headers}); send less, or raise the limit"
-        )
 
     def give_up_head(self) -> None:
         """End a connection whose head takes too long; one that has sent nothing has asked nothing."""
@@ -287,8 +317,8 @@ class _Front(RequestHandler):
             self._server.metrics.closed(CloseReason.IDLE)
 
     def _pause_reading_for_buffer(self) -> None:
-        """Give up a client that sends on and on before it is answered (dozens of requests in a row, or what follows an
-        upgrade): a connection that is not read does not tell either when the client has left."""
+        """Give up a client that sends dozens of requests in a row before it is answered: a connection that is not read
+        does not tell either when the client has left."""
         self.drop(CloseReason.FLOODED)
 
     def is_busy(self) -> bool:
@@ -320,7 +350,7 @@ class _Front(RequestHandler):
         if isinstance(cause, CrossoverError):
             return cause
         if isinstance(cause, LineTooLong) or getattr(cause, "message", None) == TOO_MANY_HEADERS:
-            return self._too_large()
+            return too_large(self._server.rules)
         if status < 500:
             return InvalidRequest("the request is not valid HTTP/1.1")
         return CrossoverError("the proxy failed on this request; its log has the reason")
@@ -334,7 +364,6 @@ class _Front(RequestHandler):
             server.log.error("request_failed", client=client, status=error.status, exc_info=cause)
 
 
-def _head_bytes(message: Any) -> int:
-    """The size of a head as it was sent, but for white space around its values."""
-    line: int = len(message.method) + len(message.path) + len(" ") * 2 + len("HTTP/1.1\r\n")
-    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in message.raw_headers)
+def _is_last(request: web.BaseRequest) -> bool:
+    """Whether nothing that follows on the connection would be a request."""
+    return request.method == "CONNECT" or upgrades(request)

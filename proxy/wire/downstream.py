@@ -1,5 +1,6 @@
 """The answer's way to the client: heads with the decision stamped on, errors of our own, and an honest abnormal end."""
 
+import asyncio
 import socket
 import struct
 from collections.abc import Iterable
@@ -27,6 +28,7 @@ class Downstream(web.StreamResponse):
     """A response whose end can be abnormal: the client must not take a broken answer for a whole one."""
 
     _cut = False
+    _secured: asyncio.Transport | None = None  # to be closed behind TLS's back, once what was written has left
 
     def cut(self, *, told: bool) -> None:
         """End without the final chunk, short of Content-Length, or by a reset where nothing else would show the break
@@ -46,14 +48,26 @@ class Downstream(web.StreamResponse):
     def _reset_at_close(self) -> None:
         transport = self._req.transport if self._req is not None else None
         wire = transport.get_extra_info("socket") if transport is not None else None
+        if transport is not None and transport.get_extra_info("sslcontext") is not None:
+            self._secured = transport
         if wire is not None:
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
 
     async def write_eof(self, data: bytes = b"") -> None:
         """End the response; raises ConnectionResetError after `cut`, on which aiohttp closes without ending it."""
         if self._cut:
+            if self._secured is not None:
+                await self._abort_when_sent(self._secured)
             raise ConnectionResetError("the answer was cut on purpose")
         await super().write_eof(data)
+
+    async def _abort_when_sent(self, transport: asyncio.Transport) -> None:
+        """TLS says goodbye at an orderly close, and a client that has heard that takes the answer for whole. One that
+        takes nothing is dropped like any other."""
+        transport.set_write_buffer_limits(high=1, low=0)  # at 0 uvloop calls an empty buffer full
+        assert self._payload_writer is not None
+        await self._payload_writer.drain()
+        transport.abort()
 
 
 def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Iterable[tuple[str, str]]) -> Downstream:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import trustme
 import yaml
 from fakes.certificates import Files, der, write
 from fakes.engine import Exchange, FakeEngine, content, stream
-from fakes.raw import RawClient, chat, request
+from fakes.raw import WITHIN_S, RawClient, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until, until_told
 from test_serve import options, written
@@ -97,6 +98,32 @@ async def test_large_body_over_tls_reaches_the_engine_whole(files: Files) -> Non
         await client.send(request(body=body))
         assert (await client.answer()).status == 200
         assert stage.a.requests[0].body == body
+
+
+@pytest.mark.parametrize("size_bytes", [10, 3_000_000])
+async def test_broken_answer_to_an_http_1_0_client_ends_abnormally_under_tls(files: Files, size_bytes: int) -> None:
+    async def die(exchange: Exchange) -> None:
+        await exchange.head("200 OK", "content-type: text/plain", "transfer-encoding: chunked")
+        await exchange.chunk(b"x" * size_bytes)
+        await seen.wait()
+        exchange.reset()
+
+    def whole() -> bytes:
+        with (
+            socket.create_connection(("127.0.0.1", stage.app.port), timeout=WITHIN_S) as wire,
+            files.client_context().wrap_socket(wire, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client,
+        ):
+            client.sendall(request(body=chat(), version="1.0"))
+            said = client.recv(65536)
+            loop.call_soon_threadsafe(seen.set)
+            while piece := client.recv(65536):
+                said += piece
+            return said
+
+    loop, seen = asyncio.get_running_loop(), asyncio.Event()
+    async with secured(files, die) as stage:
+        with pytest.raises((ConnectionResetError, ssl.SSLEOFError)):
+            await asyncio.to_thread(whole)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
