@@ -326,9 +326,12 @@ class _Front(RequestHandler):
         return self._request_in_progress or bool(self._messages)
 
     def leave(self) -> None:
-        """Close the connection as soon as no request is on it. One whose body is still coming is let come: a closing
-        connection takes no more bytes, and `Connection: close` on its answer ends it then."""
+        """Close the connection as soon as no request is on it. One that is still coming is let come, as is the first
+        one of a connection that nobody looks after yet: a closing connection takes no more bytes, and
+        `Connection: close` on the answer ends it then."""
         if self._body is not None and not self._body.is_eof():
+            return
+        if self in self._server.heads and (self._head_bytes or self._waiter is None):
             return
         if self._waiter is not None and not self._waiter.done():
             self.force_close()

@@ -56,7 +56,7 @@ CLOSE_REASONS = {
     CloseReason.SILENT: "It was opened, and nothing came within `listen.head_timeout_s`.",
     CloseReason.IDLE: "No further request came within `listen.keepalive_s`.",
     CloseReason.UNREAD: "The client took nothing of its answer for `listen.unread_timeout_s`.",
-    CloseReason.FLOODED: "The client sent dozens of requests before its answer, or much behind an upgrade.",
+    CloseReason.FLOODED: "The client sent dozens of requests, or more than 64 KiB of them, before its answer.",
     CloseReason.OVER_LIMIT: "Over `listen.max_connections`, and without an answer: under TLS, or it sent nothing.",
     CloseReason.HANDSHAKE_FAILED: "What came was no TLS, or the two sides did not agree. On either port.",
     CloseReason.HANDSHAKE_LATE: "The TLS handshake took longer than `listen.head_timeout_s`. On either port.",

@@ -25,7 +25,7 @@ AT_ONCE = 2
 # Of one mutant. The cases named with it take some seconds; one that makes them hang is noticed as well.
 LIMIT_S = 300
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
-CASE = re.compile(r"test_(h\d+)_")
+CASE = re.compile(r"test_(h\d+)[a-e]*_")
 
 
 @dataclass(frozen=True, slots=True)

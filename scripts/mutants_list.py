@@ -115,7 +115,7 @@ MUTANTS = (
     _mutant(
         "breaker-counts-busy",
         "an engine that says it is busy counts as failing",
-        "breaker",
+        "busy_engines",
         (
             "proxy/relay.py",
             'BackendBusy("the backend\'s queue is full"), Event.NEUTRAL,',

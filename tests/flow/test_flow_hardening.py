@@ -27,6 +27,29 @@ async def test_upload_under_way_when_the_drain_begins_is_still_answered() -> Non
         assert (said.status, said.whole, said.header("connection")) == (200, True, "close")
 
 
+async def test_request_whose_head_is_coming_when_the_drain_begins_is_still_answered() -> None:
+    async with staged() as stage, RawClient(stage.app.port) as client:
+        whole = request(body=chat())
+        await client.send(whole[:20])
+        await until(lambda: any(each._head_bytes for each in stage.app._front.heads), what="half a head")
+        stage.app._front.pre_shutdown()
+        await client.send(whole[20:])
+        said = await client.answer()
+        assert (said.status, said.whole, said.header("connection")) == (200, True, "close")
+
+
+async def test_connection_that_comes_as_the_drain_begins_is_answered() -> None:
+    async with staged() as stage:
+        front = stage.app._front
+        for turn in range(4):
+            async with RawClient(stage.app.port) as client:
+                await turns(turn)
+                front.pre_shutdown()
+                with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                    await client.send(request(body=chat()))
+                    assert (await client.answer()).status == 200
+
+
 async def test_client_that_takes_nothing_of_its_answer_is_dropped_after_its_limit() -> None:
     async def much(exchange: Exchange) -> None:
         await exchange.stream_head()
