@@ -24,7 +24,7 @@ COPIED = ("proxy", "config", "tests", "scripts", "pyproject.toml", "README.md")
 AT_ONCE = 2
 # Of one mutant. The cases named with it take some seconds; one that makes them hang is noticed as well.
 LIMIT_S = 300
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 CASE = re.compile(r"test_(h\d+)[a-e]*_")
 
 
