@@ -255,9 +255,13 @@ MUTANTS = (
     ),
     _mutant(
         "reload-forgets",
-        "a reload begins every backend anew",
+        "a backend that a reload brings back begins at zero",
         "accounting lifecycle",
-        ("proxy/dispatch.py", "if self._backends[each.role].url != each.url]\n", "]\n"),
+        (
+            "proxy/state/ledger.py",
+            "        book = next((each for each in self._retired if each.name == name), None)\n",
+            "        book = None\n",
+        ),
     ),
     _mutant(
         "waiter-started-for-nobody",
