@@ -26,7 +26,7 @@ OF_EACH_KIND = 2000
 # Enough that every pool, cache and ring is as large as it becomes: the ring of decisions holds a thousand.
 WARM_UP = 100
 SMALL = 30
-LIMIT = 8  # sequences on each backend: with a hundred at once most of the others wait
+LIMIT = 2  # sequences on each backend: with a hundred at once most of the others wait
 LATER_S = 120.0
 MAX_GROWTH_BYTES = 10 << 20
 # Of the requests of a kind so many end as meant at least; the others met the port that was closed for somebody else.

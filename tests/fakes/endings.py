@@ -226,6 +226,7 @@ class Storm:
     begun: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     turned_away: set[str] = field(default_factory=set)
+    in_queue: dict[str, asyncio.Event] = field(default_factory=dict)
     ended_twice: list[str] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=lambda: {kind: Tally() for kind in KINDS})
 
@@ -242,6 +243,8 @@ class Storm:
             if facts.request_id not in self.running:
                 self.ended_twice.append(facts.request_id)
             self.running.discard(facts.request_id)
+            if (queued_or_ended := self.in_queue.get(facts.request_id)) is not None:
+                queued_or_ended.set()
             self.note(facts)
             on_end(facts)
 
@@ -254,6 +257,13 @@ class Storm:
                 self.engine(place.backend.role).refuse(request_id)
             return place
 
+        async def queued(waiter: Any) -> Any:
+            if (seen := self.in_queue.get(waiter.request_id)) is not None:
+                seen.set()
+            return await wait(waiter)
+
+        wait = self.app.admission._wait
+        self.app.admission._wait = queued  # type: ignore[method-assign]
         self.app.relay.carry = noted  # type: ignore[method-assign]
         self.app.desk.assign = chosen  # type: ignore[method-assign]
         self.app.relay.on_end = end
@@ -279,6 +289,8 @@ class Storm:
                 await client.send(whole[: -self.chance.randint(1, len(body))])
                 await self.until(lambda: name in self.begun, name)
             else:
+                if kind == "leave_queued":  # told, not looked for: its place may be free within milliseconds
+                    self.in_queue[name] = asyncio.Event()
                 await client.send(whole)
                 await self.act(client, name, kind)
             if kind.startswith("leave") and self.chance.random() < 0.5:
@@ -289,7 +301,9 @@ class Storm:
 
     async def act(self, client: RawClient, name: str, kind: str) -> None:
         if kind == "leave_queued":
-            await self.until(lambda: self.waits(name) or self.has_ended(name), name)
+            async with asyncio.timeout(PATIENCE_S):
+                await self.in_queue[name].wait()
+            del self.in_queue[name]
         elif kind == "leave_before_head":
             await self.until(lambda: self.arrived(name) or self.has_ended(name), name)
         elif kind == "leave_in_stream":
@@ -303,9 +317,6 @@ class Storm:
         tally.statuses[said.status] += 1
         framed = said.header("content-length") or said.header("transfer-encoding")
         tally.whole += said.status == 200 and (said.whole or not framed)
-
-    def waits(self, name: str) -> bool:
-        return any(waiter.request_id == name for waiter in self.app.admission._waiters)
 
     def arrived(self, name: str) -> bool:
         return any(name in engine.arrived for engine in self.engines)
