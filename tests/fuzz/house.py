@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from fakes.proxy import settings
+from fakes.waiting import LeapingLoop
 from fuzz.pipes import Engine, Pipe
 
 from proxy import logs
@@ -24,31 +25,11 @@ from proxy.wire.upstream import AiohttpUpstream, open_session
 MOMENT_S = 1e-5
 
 
-class StillLoop(asyncio.SelectorEventLoop):
-    """A loop that never sleeps and whose clock stands still while anything can run: the same bytes, the same course."""
-
-    now_s = 1000.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        # After some thousand executions of minutes each, a nanosecond more is no later any more, and no timer is due.
-        self._clock_resolution = MOMENT_S
-
-    def time(self) -> float:
-        return self.now_s
-
-    def _run_once(self) -> None:
-        if not self._ready:
-            due_s = min((timer.when() for timer in self._scheduled if not timer.cancelled()), default=0.0)
-            self.now_s = max(self.now_s, due_s)
-        super()._run_once()
-
-
 class House:
     """One proxy, its engine, and the loop they live on."""
 
     def __init__(self) -> None:
-        self.loop = StillLoop()
+        self.loop = LeapingLoop()
         self.complaints: list[str] = []
         self.loop.set_exception_handler(lambda _, context: self.complaints.append(str(context)))
         self.engine = Engine()
