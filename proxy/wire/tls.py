@@ -19,6 +19,8 @@ from proxy.model import CloseReason
 SHUTDOWN_S = 2.0
 # Out of descriptors none comes back at once.
 ACCEPT_AGAIN_S = 0.1
+# The loop's clock and its timers count whole milliseconds: a handshake that ran out of time may seem to be early.
+TICK_S = 0.005
 # As much of an answer as plain connections buffer for a slow reader. The loop's default for TLS is eight times that.
 MAX_UNSENT_BYTES = 65536
 
@@ -69,7 +71,7 @@ class TlsPort:
 
     async def _greet(self, wire: socket.socket, make: Make) -> None:
         loop = asyncio.get_running_loop()
-        late_s = loop.time() + self.handshake_s
+        late_s = loop.time() + self.handshake_s - TICK_S
         secured = False
         try:
             transport, _ = await loop.connect_accepted_socket(

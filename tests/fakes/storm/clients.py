@@ -10,6 +10,8 @@ from fakes.storm.books import Books, Record
 from fakes.storm.fates import reset
 from fakes.storm.plan import Plan
 
+from proxy.front import MAX_AHEAD_BYTES
+
 # Back-pressure should reach the proxy early: a client's buffer is small.
 BUFFER_BYTES = 1 << 16
 READ_BYTES = 1 << 15
@@ -60,7 +62,9 @@ class Clients:
         self.port, self.books = port, books
 
     async def connection(self, plans: Sequence[Plan], *, pipelined: bool) -> None:
-        """Some requests one after the other on one connection, or all at once."""
+        """Some requests one after the other on one connection, or all at once, where they are not so large that their
+        crowd would get the client dropped."""
+        pipelined = pipelined and sum(len(_bytes(plan)) for plan in plans[1:]) <= MAX_AHEAD_BYTES
         records = [self.books.begin(plan) for plan in plans]
         left = list(records)
         try:
