@@ -346,7 +346,7 @@ async def test_a_request_that_waited_in_vain_is_told_with_its_wait() -> None:
         await until(lambda: value(app.metrics, "queue_seconds_count") == 1)
         waited = value(app.metrics, "queue_seconds_sum")
     assert waited is not None
-    assert 0.05 <= waited < 5
+    assert 0.048 <= waited < 5  # the loop counts whole milliseconds
 
 
 async def _silent(exchange: Exchange) -> None:
