@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("crossover", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("crossover")
 
+LONGEST = ("test_storm", "test_leaks")
 # Long enough for some dozens of kills and reloads.
 STORM_S = 60.0
 
@@ -31,3 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "storm_seed" in metafunc.fixturenames:
         metafunc.parametrize("storm_seed", metafunc.config.getoption("--storm-seed") or [1])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: begun last, one worker would be busy for a minute after the others have ended."""
+    items.sort(key=lambda item: not item.path.name.startswith(LONGEST))
