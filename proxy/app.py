@@ -351,5 +351,5 @@ def _cannot_listen(section: str, host: str, port: int, error: OSError) -> str:
     )
 
 
-def _engines(settings: Settings) -> "frozenset[Any]":
-    return frozenset(settings.backends.of(role).engine for role in ROLES)
+def _engines(settings: Settings) -> "tuple[Any, ...]":
+    return tuple(sorted({settings.backends.of(role).engine for role in ROLES}))

@@ -3,11 +3,11 @@
 Connections and framing are in front.py; what happens to a request that is let in is in relay.py and inform.py.
 """
 
-import uuid
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp import web
+import orjson
 from structlog.typing import FilteringBoundLogger
 
 from proxy.errors import BodiesFull, CrossoverError, KeyRefused, ShuttingDown, UpgradeRefused
@@ -18,7 +18,8 @@ from proxy.model import Dialect
 from proxy.protocol import headers, routes
 from proxy.protocol.routes import EngineKind, Route
 from proxy.relay import Relay
-from proxy.wire.downstream import SERVER, error_response
+from proxy.wire.downstream import Reply, error_reply
+from proxy.wire.request import Request, upgrades
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Door:
         informer: Informer,
         metrics: Metrics,
         logger: FilteringBoundLogger,
-        engines: frozenset[EngineKind],
+        engines: tuple[EngineKind, ...],
         readiness: Callable[[], Readiness],
     ) -> None:
         self.engines = engines
@@ -52,10 +53,9 @@ class Door:
         self._logger = logger
         self._readiness = readiness
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
-        pairs = list(request.headers.items())
-        request_id = headers.request_id(pairs) or uuid.uuid4().hex
+    async def __call__(self, request: Request) -> Reply | None:
+        """Answer one request: with a reply, or None where an answer was passed on to the client."""
+        request_id = self._request_id(request)
         dialect = Dialect.PLAIN
         try:
             own = self._own(request)
@@ -76,30 +76,34 @@ class Door:
         except KeyRefused as error:
             return self._refuse(error, self._dialect(request), request_id, request)
         except CrossoverError as error:
-            if request.writer.output_size > 0:
-                raise  # an answer has gone out already: the connection ends, and the log has the reason
             return self._refuse(error, dialect, request_id, request)
 
-    def _own(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        path = request.raw_path.partition("?")[0]
+    @staticmethod
+    def _request_id(request: Request) -> str:
+        came = headers.request_id(request.by_name)
+        return os.urandom(16).hex() if came is None else came.decode()
+
+    def _own(self, request: Request) -> Reply | None:
         if request.method not in ("GET", "HEAD"):
             return None
+        path = request.target.partition("?")[0]
         if path in routes.LIVENESS_PATHS:
-            return web.json_response({"status": "alive"}, headers={"Server": SERVER})
+            return _json(200, {"status": "alive"})
         if path in routes.READINESS_PATHS:
             state = self._readiness()
-            return web.json_response(
-                {"status": "ready" if state.ready else "not_ready", "reason": state.reason},
-                status=200 if state.ready else 503,
-                headers={"Server": SERVER},
-            )
+            said = {"status": "ready" if state.ready else "not_ready", "reason": state.reason}
+            return _json(200 if state.ready else 503, said)
         return None
 
-    def _find(self, request: web.BaseRequest) -> Route:
-        found = [routes.find(engine, request.method, request.raw_path) for engine in sorted(self.engines)]
-        return found[0]
+    def _find(self, request: Request) -> Route:
+        route: Route | None = None
+        for engine in self.engines:
+            found = routes.find(engine, request.method, request.target)
+            route = route or found
+        assert route is not None
+        return route
 
-    def _dialect(self, request: web.BaseRequest) -> Dialect:
+    def _dialect(self, request: Request) -> Dialect:
         """Of one that is not let in, which is told so even where its path is not served."""
         try:
             return self._find(request).dialect
@@ -107,14 +111,14 @@ class Door:
             return Dialect.PLAIN
 
     async def _answer(
-        self, request: web.BaseRequest, route: Route, request_id: str, client_name: str | None
-    ) -> web.StreamResponse:
+        self, request: Request, route: Route, request_id: str, client_name: str | None
+    ) -> Reply:
         response = await self._informer.answer(request, route, request_id, client_name)
         named = {} if client_name is None else {"client_name": client_name}
         self._logger.info(
             "question_answered",
             request_id=request_id,
-            client=request.remote,
+            client=request.peer or None,
             method=request.method,
             route=route.template,
             status=response.status,
@@ -123,18 +127,15 @@ class Door:
         return response
 
     def _refuse(
-        self, error: CrossoverError, dialect: Dialect, request_id: str, request: web.BaseRequest
-    ) -> web.StreamResponse:
+        self, error: CrossoverError, dialect: Dialect, request_id: str, request: Request
+    ) -> Reply:
         self._metrics.refused(error.code)
-        said = {"request_id": request_id, "client": request.remote, "status": error.status, "code": error.code}
+        said = {"request_id": request_id, "client": request.peer or None, "status": error.status, "code": error.code}
         self._logger.info("request_refused", **said)
         # A body that has not ended closes the connection as well, whatever the answer (front.py).
         close = isinstance(error, ShuttingDown | UpgradeRefused | BodiesFull)
-        return error_response(error, dialect, [("x-request-id", request_id)], close=close)
+        return error_reply(error, dialect, [(b"x-request-id", request_id.encode())], close=close)
 
 
-def upgrades(request: web.BaseRequest) -> bool:
-    """Whether a request is of no use without its upgrade. The offer of HTTP/2, which Java's own client makes with every
-    first request, may be passed over (RFC 9110, section 7.8)."""
-    asked = any("upgrade" in value.lower() for value in request.headers.getall("Connection", []))
-    return asked and request.headers.get("Upgrade", "").strip().lower() not in ("", "h2c")
+def _json(status: int, value: dict[str, str]) -> Reply:
+    return Reply(status, [(b"Content-Type", b"application/json; charset=utf-8")], orjson.dumps(value))

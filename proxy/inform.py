@@ -7,21 +7,21 @@ Requests that generate are in relay.py.
 import asyncio
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from proxy.dispatch import Desk
 from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, RouteRefused, UpstreamError
 from proxy.model import Dialect, Role
 from proxy.protocol import headers
 from proxy.protocol.engines import shows_keys
+from proxy.protocol.fields import Fields
 from proxy.protocol.routes import Route
-from proxy.relay import asked_role
+from proxy.relay import FIRST, asked_role
 from proxy.state.backend import Backend
 from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import Bodies
-from proxy.wire.downstream import kept_response
+from proxy.wire.downstream import Reply, kept_reply
 from proxy.wire.kept import Kept
 from proxy.wire.pair import Line, Pair
+from proxy.wire.request import Request
 from proxy.wire.upstream import Call
 
 # These answer from memory; one that takes longer is a hung engine, and the other may do better.
@@ -31,8 +31,6 @@ ANSWER_WITHIN_S = 30.0
 ANSWER_MAX_BYTES = 128 * 1024 * 1024
 # The model list is kept to be answered when no engine lives; other answers are not.
 REMEMBERED = "/v1/models"
-# Answers that have neither a body nor its length.
-BODILESS = frozenset({204, 304})
 # SGLang lists its launch arguments there, keys included.
 ARGUMENT_LISTS = ("/server_info", "/get_server_info")
 
@@ -57,8 +55,8 @@ class Informer:
         self._models: _Told | None = None
 
     async def answer(
-        self, request: web.BaseRequest, route: Route, request_id: str, client_name: str | None = None
-    ) -> web.StreamResponse:
+        self, request: Request, route: Route, request_id: str, client_name: str | None = None
+    ) -> Reply:
         """Ask one backend, then the other. The key of a client with a name was for the proxy and goes to neither.
         Raises UpstreamError when neither answers."""
         body = await self._bodies.read(request)
@@ -68,8 +66,8 @@ class Informer:
             body.free()
 
     async def _put(
-        self, request: web.BaseRequest, route: Route, request_id: str, body: bytes, *, named: bool
-    ) -> web.StreamResponse:
+        self, request: Request, route: Route, request_id: str, body: bytes, *, named: bool
+    ) -> Reply:
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
         for role in self._order(request):
@@ -90,55 +88,63 @@ class Informer:
             return _respond(request, failed, request_id)
         raise trouble
 
-    def _remember(self, request: web.BaseRequest, route: Route, told: _Told) -> None:
+    def _remember(self, request: Request, route: Route, told: _Told) -> None:
         """Keep a model list that any client can read, whatever codings it accepts."""
-        coded = any(name.lower() == "content-encoding" for name, _ in told.answer.headers)
+        coded = any(name.lower() == b"content-encoding" for name, _ in told.answer.fields)
         if route.template == REMEMBERED and told.answer.status == 200 and not coded:
             self._models = told
 
-    def _recall(self, request: web.BaseRequest, request_id: str, *, named: bool) -> web.StreamResponse | None:
+    def _recall(self, request: Request, request_id: str, *, named: bool) -> Reply | None:
         """The model list from memory, for whoever asks with the same keys: the engines that check them are gone."""
         told = self._models
         if told is None:
             return None
         with self._pair.line(self._desk.backend(told.role)) as line:
-            if headers.keys(_headers(request, line, request_id, named=named)) != told.keys:
+            if headers.keys(_asked_with(request, line, named=named)) != told.keys:
                 return None
-        response = _respond(request, told, request_id)
-        response.headers["x-crossover-cached"] = "1"
-        return response
+        reply = _respond(request, told, request_id)
+        reply.fields.append((b"x-crossover-cached", b"1"))
+        return reply
 
-    def _order(self, request: web.BaseRequest) -> list[Role]:
+    def _order(self, request: Request) -> list[Role]:
         """Who is asked: the one the client names, else the baseline first; ones that look down last."""
-        wanted = asked_role(request.headers.get("x-crossover-backend")) or Role.BASELINE
+        wanted = asked_role(request.by_name.get(b"x-crossover-backend")) or Role.BASELINE
         snapshot = self._desk.snapshot()
         return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
 
     async def _ask(
-        self, request: web.BaseRequest, backend: Backend, body: bytes, request_id: str, *, named: bool
+        self, request: Request, backend: Backend, body: bytes, request_id: str, *, named: bool
     ) -> _Told:
         # Engines know no HEAD, and answer it 405: they are asked the whole question, and the body stays here.
         method = "GET" if request.method == "HEAD" else request.method
         with self._pair.line(backend) as line:
-            sent = _headers(request, line, request_id, named=named)
-            call = Call(method, request.raw_path, sent, body)
+            head = headers.upstream_head(
+                method,
+                request.target,
+                request.fields,
+                host=line.host,
+                api_key=line.api_key,
+                request_id=request_id.encode(),
+                peer=request.peer.encode(),
+                drop_client_key=named,
+                attempt=FIRST,
+                body_bytes=len(body) if request.incoming.expected else None,
+            )
+            call = Call(method, head, body)
             opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, first_byte_s=self.answer_within_s)
-            return _Told(await _whole(opened, self.answer_within_s), backend.role, headers.keys(sent))
+            asked_with = headers.keys(_asked_with(request, line, named=named))
+            return _Told(await _whole(opened, self.answer_within_s), backend.role, asked_with)
 
 
-def _headers(request: web.BaseRequest, line: Line, request_id: str, *, named: bool) -> list[tuple[str, str]]:
-    return headers.upstream_headers(
-        list(request.headers.items()),
-        host=line.host,
-        api_key=line.rules.api_key,
-        request_id=request_id,
-        peer=request.remote or "",
-        drop_client_key=named,
-    )
+def _asked_with(request: Request, line: Line, *, named: bool) -> Fields:
+    """The fields in which an engine sees who asks."""
+    if line.api_key is not None:
+        return [(b"Authorization", b"Bearer " + line.api_key)]
+    return [] if named else request.fields
 
 
 def _guard(route: Route, answer: Kept) -> None:
-    coded = any(name.lower() == "content-encoding" for name, _ in answer.headers)
+    coded = any(name.lower() == b"content-encoding" for name, _ in answer.fields)
     if route.template in ARGUMENT_LISTS and (coded or shows_keys(answer.body)):
         raise RouteRefused("the engine's launch arguments hold keys; ask the engine itself, not through the proxy")
 
@@ -157,12 +163,9 @@ async def _whole(opened: Opened, within_s: float) -> Kept:
         raise FirstByteTimeout(f"the backend did not finish its answer within {within_s:g} s") from error
     finally:
         opened.answer.close()
-    return Kept(opened.status, opened.answer.headers, b"".join(pieces))
+    return Kept(opened.status, opened.answer.fields, b"".join(pieces))
 
 
-def _respond(request: web.BaseRequest, told: _Told, request_id: str) -> web.StreamResponse:
-    stamps = [("x-request-id", request_id), ("x-crossover-backend", told.role.value)]
-    response = kept_response(told.answer, stamps, bodiless=request.method == "HEAD")
-    if response.status not in BODILESS:
-        response.headers["Content-Length"] = str(len(told.answer.body))
-    return response
+def _respond(request: Request, told: _Told, request_id: str) -> Reply:
+    stamps = [(b"x-request-id", request_id.encode()), (b"x-crossover-backend", told.role.value.encode())]
+    return kept_reply(told.answer, stamps, bodiless=request.method == "HEAD")

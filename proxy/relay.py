@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from proxy.dispatch import Assignment, Desk
 from proxy.errors import (
     BackendBroken,
@@ -27,6 +25,7 @@ from proxy.errors import (
 from proxy.hearing import Hearing, Record, Trouble
 from proxy.model import Decision, Outcome, RequestFacts, Role, Traits, Usage
 from proxy.protocol import headers, openai
+from proxy.protocol.fields import Fields
 from proxy.protocol.routes import Route
 from proxy.routing.breaker import Event
 from proxy.routing.policy import preference
@@ -34,12 +33,17 @@ from proxy.state.backend import Backend
 from proxy.wire.admission import Admission
 from proxy.wire.attempt import Opened, Verdict, open_answer
 from proxy.wire.body import Bodies, Body
-from proxy.wire.downstream import error_response, kept_response, stamps_of
+from proxy.wire.downstream import Reply, error_reply, kept_reply, stamps_of
 from proxy.wire.kept import Kept, keep
 from proxy.wire.pair import Line, Pair
 from proxy.wire.passage import Passage, Patience
+from proxy.wire.request import Request
 from proxy.wire.upstream import Call
 
+# The words of x-crossover-backend.
+ASKED = {role.value.encode(): role for role in Role}
+# What engines are told of a request in X-Crossover-Attempt.
+FIRST, SECOND = b"1", b"2"
 # What logs and metrics say where the client left before there was a status (nginx's number; never sent).
 CLIENT_CLOSED_REQUEST = 499
 
@@ -57,6 +61,10 @@ class RelayRules:
         return Patience(self.first_byte_s, self.stall_s, self.unread_s)
 
 
+# Of a request whose body has not been read.
+UNREAD = Traits()
+
+
 class Relay:
     """Carries requests. `on_end` gets the facts of every request that was decided on, when it has ended."""
 
@@ -71,10 +79,10 @@ class Relay:
         self.record = Record()
 
     async def carry(
-        self, request: web.BaseRequest, route: Route, request_id: str, client_name: str | None = None
-    ) -> web.StreamResponse:
-        """Carry one request to its end. Always returns a response, or is cancelled with its client. The key of a client
-        with a name was for the proxy and goes no further."""
+        self, request: Request, route: Route, request_id: str, client_name: str | None = None
+    ) -> Reply | None:
+        """Carry one request to its end: the reply, None where an answer was passed on; or it is cancelled with its
+        client. The key of a client with a name was for the proxy and goes no further."""
         trip = Trip(self, request, route, request_id, client_name)
         self.trips.add(trip)
         try:
@@ -92,15 +100,44 @@ class Relay:
 class Trip:
     """One request on its way."""
 
-    def __init__(self, relay: Relay, request: web.BaseRequest, route: Route, request_id: str, name: str | None) -> None:
+    __slots__ = (
+        "_admitted_s",
+        "_arrived_s",
+        "_assignment",
+        "_attempts",
+        "_body",
+        "_client_name",
+        "_decision",
+        "_desk",
+        "_ending",
+        "_failure",
+        "_first_failure",
+        "_hearing",
+        "_id",
+        "_kept",
+        "_outcome",
+        "_passage",
+        "_read_s",
+        "_relay",
+        "_request",
+        "_route",
+        "_sent_s",
+        "_status",
+        "_task",
+        "_traits",
+        "_unheard",
+        "_waited_s",
+    )
+
+    def __init__(self, relay: Relay, request: Request, route: Route, request_id: str, name: str | None) -> None:
         self._relay = relay
         self._desk = relay.desk
         self._request = request
         self._route = route
         self._id, self._client_name = request_id, name
         self._task, self._ending = asyncio.current_task(), False
-        self._body = Body(relay.bodies)
-        self._traits = Traits()
+        self._body: Body | None = None
+        self._traits = UNREAD
         self._decision: Decision | None = None
         self._assignment: Assignment | None = None
         self._passage: Passage | None = None
@@ -116,7 +153,7 @@ class Trip:
         self._read_s = self._admitted_s = self._sent_s = self._arrived_s
         self._waited_s = 0.0  # for room elsewhere, after a failed attempt
 
-    async def run(self) -> web.StreamResponse:
+    async def run(self) -> Reply | None:
         """From the first byte to the last."""
         try:
             return await self._go()
@@ -163,21 +200,22 @@ class Trip:
             ttft_s=passage.ttft_s(self._arrived_s) if passage else None,
             tpot_s=passage.tpot_s() if passage else None,
             usage=passage.usage if passage else Usage(),
-            client=self._request.remote,
+            client=self._request.peer or None,
             client_name=self._client_name,
         )
 
     # ------------------------------------------------------------ read, admit, assign
 
-    async def _go(self) -> web.StreamResponse:
+    async def _go(self) -> Reply | None:
         request = self._request
-        self._body = await self._relay.bodies.read(request)
+        body = self._body = await self._relay.bodies.read(request)
+        named = request.by_name
         self._traits = openai.read_traits(
             self._route,
-            self._body.content,
-            request.headers.get("Content-Type", ""),
-            request.headers.get("Content-Encoding"),
-            asked_role(request.headers.get("x-crossover-backend")),
+            body.content,
+            named.get(b"content-type", b""),
+            named.get(b"content-encoding", b""),
+            asked_role(named.get(b"x-crossover-backend")),
         )
         self._read_s = self._admitted_s = self._sent_s = self._desk.clock()
         if self._traits.session and preference(self._desk.rules, self._traits) is None:
@@ -192,14 +230,15 @@ class Trip:
             self._admitted_s = self._sent_s = self._desk.clock()
         return await self._try(assignment)
 
-    async def _try(self, assignment: Assignment) -> web.StreamResponse:
+    async def _try(self, assignment: Assignment) -> Reply | None:
         while True:
             self._assignment, self._decision = assignment, assignment.decision
             self._hearing.began(assignment)
             with self._relay.pair.line(assignment.backend) as line:
                 result = await self._attempt(line)
                 if isinstance(result, Opened):
-                    return await self._pass_on(result)
+                    await self._pass_on(result)
+                    return None
                 if not self._may_move(result, assignment.backend):
                     return await self._give_up(result)
                 await self._move(assignment, result)
@@ -234,17 +273,21 @@ class Trip:
         return opened
 
     def _call(self, line: Line) -> Call:
-        request = self._request
-        sent = headers.upstream_headers(
-            list(request.headers.items()),
+        request, body = self._request, self._body
+        content = b"" if body is None else body.content
+        head = headers.upstream_head(
+            request.method,
+            request.target,
+            request.fields,
             host=line.host,
-            api_key=line.rules.api_key,
-            request_id=self._id,
-            peer=request.remote or "",
+            api_key=line.api_key,
+            request_id=self._id.encode(),
+            peer=request.peer.encode(),
             drop_client_key=self._client_name is not None,
+            attempt=FIRST if self._first_failure is None else SECOND,
+            body_bytes=len(content) if request.incoming.expected else None,
         )
-        sent.append(("X-Crossover-Attempt", "1" if self._first_failure is None else "2"))
-        return Call(request.method, request.raw_path, sent, self._body.content)
+        return Call(request.method, head, content)
 
     # ------------------------------------------------------------ failover
 
@@ -270,24 +313,25 @@ class Trip:
         finally:
             self._waited_s = self._desk.clock() - since_s
 
-    def _give_up_waiting(self, trouble: Trouble, error: CrossoverError) -> web.StreamResponse:
+    def _give_up_waiting(self, trouble: Trouble, error: CrossoverError) -> Reply:
         """The first backend failed and the other has no room: what the first one said is the answer, if it spoke."""
         if self._kept is not None:
             self._failure = trouble.error.code
             return self._answer_kept(self._kept)
         raise error if trouble.free else trouble.error
 
-    def _answer_kept(self, kept: Kept) -> web.StreamResponse:
+    def _answer_kept(self, kept: Kept) -> Reply:
         self._status = kept.status
-        return kept_response(kept, self._stamps())
+        return kept_reply(kept, self._stamps())
 
-    async def _give_up(self, trouble: Trouble) -> web.StreamResponse:
+    async def _give_up(self, trouble: Trouble) -> Reply | None:
         """No further attempt: the client gets a backend's own answer where there is one, else an error of ours."""
         self._hearing.failed(trouble)
         self._failure = trouble.error.code
         if trouble.answer is not None:
             if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:
-                return await self._pass_on(trouble.answer)
+                await self._pass_on(trouble.answer)
+                return None
             # Busy, said inside a 200: as a true 503 the clients' own retries understand it.
             trouble.answer.answer.close()
         elif self._kept is not None:
@@ -296,7 +340,7 @@ class Trip:
 
     # ------------------------------------------------------------ commit, stream
 
-    async def _pass_on(self, opened: Opened) -> web.StreamResponse:
+    async def _pass_on(self, opened: Opened) -> None:
         passage = Passage(
             opened,
             self._route.dialect,
@@ -307,15 +351,14 @@ class Trip:
         )
         self._passage = passage
         self._status = opened.status
-        self._body.free()  # nothing is sent twice from here on, and streams last long
+        self._free()  # nothing is sent twice from here on, and streams last long
         if opened.verdict is Verdict.GOOD:
             self._hearing.served()
             self._greet(opened)
         elif opened.verdict is Verdict.CLIENT_FAULT:
             self._hearing.refused()
-        response = await passage.run(self._request, self._stamps())
+        await passage.run(self._request, self._stamps())
         self._conclude(passage)
-        return response
 
     def _greet(self, opened: Opened) -> None:
         """A good first event closes a half-open circuit at once; it must not wait for a long stream's end."""
@@ -345,11 +388,11 @@ class Trip:
 
     # ------------------------------------------------------------ settle
 
-    def _refuse(self, error: CrossoverError) -> web.StreamResponse:
+    def _refuse(self, error: CrossoverError) -> Reply:
         self._failure = error.code
         self._status = error.status
         closing = error.side is Side.CLIENT or isinstance(error, ShuttingDown | BodiesFull)
-        return error_response(error, self._route.dialect, self._stamps(), close=closing)
+        return error_reply(error, self._route.dialect, self._stamps(), close=closing)
 
     def _gone(self) -> None:
         """The client left. Behind the end of its stream it has all there is: many clients close at once there."""
@@ -360,17 +403,22 @@ class Trip:
         self._outcome = Outcome.CLIENT_GONE_IN_STREAM if committed else Outcome.CLIENT_GONE_WAITING
         self._status = self._status if committed else CLIENT_CLOSED_REQUEST
 
+    def _free(self) -> None:
+        """Let go of the request's body."""
+        if self._body is not None:
+            self._body.free()
+
     def _settle(self) -> None:
-        self._body.free()
+        self._free()
         self._hearing.closed()
         assignment, self._assignment = self._assignment, None
         if assignment is not None:
             self._desk.settle(assignment, self._outcome, unheard=self._unheard)
 
-    def _stamps(self) -> list[tuple[str, str]]:
+    def _stamps(self) -> Fields:
         return stamps_of(self._id, self._decision)
 
 
-def asked_role(header: str | None) -> Role | None:
+def asked_role(word: bytes | None) -> Role | None:
     """The role a client asks for by x-crossover-backend; anything else asks for nothing."""
-    return Role(header) if header in (Role.SPECULATIVE.value, Role.BASELINE.value) else None
+    return None if word is None else ASKED.get(word)

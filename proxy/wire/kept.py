@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 
 from proxy.errors import UpstreamError
+from proxy.protocol.fields import Fields
 from proxy.wire.attempt import Opened
-from proxy.wire.upstream import Headers
 
 # Error bodies are below a kilobyte and come with their head; what is larger or slower is not worth the wait.
 KEEP_MAX_BYTES = 65536
@@ -17,7 +17,7 @@ class Kept:
     """A whole answer."""
 
     status: int
-    headers: Headers
+    fields: Fields
     body: bytes
 
 
@@ -33,7 +33,7 @@ async def keep(opened: Opened) -> Kept | None:
                 body += data
                 if len(body) > KEEP_MAX_BYTES:
                     return None
-        return Kept(answer.status, answer.headers, body)
+        return Kept(answer.status, answer.fields, body)
     except (UpstreamError, TimeoutError):
         return None
     finally:

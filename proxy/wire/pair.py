@@ -17,7 +17,7 @@ from proxy.wire.control import Control
 from proxy.wire.engine_poll import EnginePoll
 from proxy.wire.health import HealthProbe
 from proxy.wire.names import Names
-from proxy.wire.upstream import AiohttpUpstream, Upstream
+from proxy.wire.upstream import Upstream
 
 # How often a dropped line is looked at until nobody uses it.
 RETIRE_LOOK_S = 0.5
@@ -44,10 +44,11 @@ class Line:
     def __init__(self, desk: Desk, backend: Backend, rules: LineRules, on_facts: Callable[[Backend], None]) -> None:
         self.backend = backend
         self.rules = rules
-        self.host = urlsplit(rules.url).netloc
+        self.host = urlsplit(rules.url).netloc.encode()
+        self.api_key = None if rules.api_key is None else rules.api_key.encode()
         self.users = 0
         self._names = Names()
-        self.upstream: Upstream = AiohttpUpstream(rules.url, connect_s=rules.connect_s, names=self._names)
+        self.upstream = Upstream(rules.url, connect_s=rules.connect_s, names=self._names)
         self._control = Control(rules.url, api_key=rules.api_key, connect_s=rules.connect_s, names=self._names)
         self._probe = HealthProbe(
             desk, backend, self._control, rules.engine, interval_s=rules.interval_s, timeout_s=rules.timeout_s

@@ -1,29 +1,30 @@
 """Passes one judged answer on to the client: commit, bytes as they come, and an honest end whatever happens.
 
-After commit nothing is retried. A stream that breaks ends with an error event in the client's dialect at an event
-boundary and then abnormally, never with an invented finish. Why an answer was chosen is not here.
+No coroutine runs for a chunk: the backend's connection hands its bytes to the passage, and the passage writes them to
+the client, in the very chunks in which they came where these hold whole events. After commit nothing is retried. A
+stream that breaks ends with an error event in the client's dialect at an event boundary and then abnormally, never with
+an invented finish. Why an answer was chosen is not here.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
-
-from aiohttp import HttpVersion11, web
 
 from proxy.errors import CrossoverError, FirstByteTimeout, StallTimeout, StreamCut, UpstreamError
 from proxy.model import CloseReason, Dialect, Usage
 from proxy.protocol import dialects, headers
 from proxy.protocol.answers import read_answer
+from proxy.protocol.fields import Fields
 from proxy.protocol.hold import EventHold
 from proxy.protocol.sse import Scanner
 from proxy.wire.attempt import Opened
-from proxy.wire.downstream import Downstream, open_response
+from proxy.wire.downstream import Downstream, add_stamps
+from proxy.wire.request import Request
 from proxy.wire.stall import Side, StallGuard
+from proxy.wire.upstream import Framing
 
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
-Stamps = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,34 @@ class Patience:
 
 class Passage:
     """One answer on its way. `error` is what went wrong after commit; `usage` what the engine counted; `delivered` says
-    that a stream's own end has been written, behind which clients may leave without a word.
+    that the answer's own end has been written, behind which clients may leave without a word.
 
     `sequences` is how many the answer holds: with one, a finish reason makes it complete even without an end mark.
     `on_bytes` is called whenever the backend has sent some: nothing says better that it lives.
     """
+
+    __slots__ = (
+        "_alone",
+        "_backend",
+        "_begun",
+        "_clock",
+        "_dialect",
+        "_first_s",
+        "_guard",
+        "_hold",
+        "_kept",
+        "_kept_bytes",
+        "_last_s",
+        "_limits",
+        "_on_bytes",
+        "_out",
+        "_over",
+        "_scanner",
+        "committed",
+        "delivered",
+        "error",
+        "opened",
+    )
 
     def __init__(
         self,
@@ -56,67 +80,69 @@ class Passage:
     ) -> None:
         self.opened = opened
         self.committed = False
+        self.delivered = False
         self.error: CrossoverError | None = None
         self._dialect = dialect
         self._alone = sequences == 1
         self._limits = limits
         self._clock = clock
         self._on_bytes = on_bytes
+        self._scanner: Scanner | None = opened.scanner
         self._hold = EventHold(dialect) if opened.scanner is not None else None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
-        self.delivered = False
         self._begun = False
         self._first_s: float | None = None
         self._last_s = 0.0
+        self._out: Downstream
+        self._backend: Side
+        self._guard: StallGuard | None = None
+        self._over: asyncio.Future[CrossoverError | None] | None = None
 
-    async def run(self, request: web.BaseRequest, stamps: Stamps) -> web.StreamResponse:
+    async def run(self, request: Request, stamps: Fields) -> None:
         """Pass the whole answer on. Raises ConnectionError when the client is gone; a backend's failure ends up in
         `error` and in the client's stream."""
         answer = self.opened.answer
-        response = open_response(answer.status, headers.downstream_headers(answer.headers), stamps)
-        if request.version < HttpVersion11 and "Content-Length" not in response.headers:
-            response.force_close()  # such a client knows the end only by the closing
-        limits = self._limits
-        backend = Side(limits.first_byte_s, answer.close)
-        guard = StallGuard(backend, Side(limits.unread_s, partial(_drop, request)), least_s=limits.stall_s)
+        out = self._out = Downstream(request)
         try:
-            await response.prepare(request)
+            length = answer.length if answer.framing is Framing.LENGTH else None
+            out.begin(answer.status, add_stamps(headers.downstream_fields(answer.fields), stamps), length=length)
             self.committed = True
-            await self._pump(response, guard, backend)
-        except UpstreamError as error:
-            stalled = self._stalled() if guard.stalled is backend else error
-            guard.came()  # what is left is to tell the client
-            if self.error is not None or not self._ended:
-                await self._break(response, self.error or stalled)
+            for data in self.opened.peeked:
+                self._push(b"", data, scanned=True)
+                self._note_data()
+            # Most plain answers have come whole by now, and those need no clock to watch them.
+            if not self.opened.whole and (data := answer.take()):
+                self._came_first(data)
+            if self.error is not None or self.opened.whole or answer.ended:
+                self._conclude(self.error)
+            else:
+                await self._follow(request)
+            if out.full:
+                await out.drain()
         finally:
-            guard.close()
             answer.close()
-        return response
 
     def end(self, error: CrossoverError) -> None:
         """Break the passage off from outside: the client is told `error`."""
         self.error = error
         self.opened.answer.close()
+        self._finish(error)
+
+    # ------------------------------------------------------------ facts
 
     @property
     def usage(self) -> Usage:
         """Token counts of the answer so far."""
-        scanner = self.opened.scanner
+        scanner = self._scanner
         if scanner is not None:
             return scanner.usage
         return read_answer(b"".join(self._kept), self._dialect) if self._kept else Usage()
 
     @property
-    def _ended(self) -> bool:
-        """Whether a stream's own end has come: what happens to the connection behind it costs nobody a word."""
-        return self.opened.scanner is not None and self.opened.scanner.ended
-
-    @property
     def complained(self) -> bool:
         """Whether the engine reported an error inside its stream."""
-        scanner = self.opened.scanner
-        return scanner is not None and scanner.error is not None
+        return self._scanner is not None and self._scanner.error is not None
 
     def ttft_s(self, since_s: float) -> float | None:
         """Seconds from `since_s` to the first content written; None before it, and for plain answers."""
@@ -128,85 +154,137 @@ class Passage:
             return None
         return (self._last_s - self._first_s) / (tokens - 1)
 
+    # ------------------------------------------------------------ bytes, as the backend's connection hands them over
+
+    def came(self, framed: bytes, payload: bytes) -> None:
+        """See Sink.came."""
+        if self._begun:
+            self._push(framed, payload)
+            self._guard.since_s = self._guard.now_s()  # type: ignore[union-attr] - there while bytes come
+            self._on_bytes()
+        else:
+            self._came_first(payload)
+
+    def ended(self) -> None:
+        """See Sink.ended."""
+        self._finish(None)
+
+    def broke(self, error: UpstreamError) -> None:
+        """See Sink.broke."""
+        self._finish(error)
+
+    def _push(self, framed: bytes, payload: bytes, *, scanned: bool = False) -> None:
+        scanner, out = self._scanner, self._out
+        if scanner is None or self._hold is None:
+            self._keep(payload)
+            ready = payload
+        else:
+            if not scanned:
+                scanner.feed(payload)
+            ready = self._hold.feed(payload)
+        if framed and ready is payload and out.chunked:
+            out.pass_framed(framed)
+        elif ready:
+            out.write(ready)
+        if scanner is not None and scanner.first_content:
+            self.delivered = scanner.ended
+            self._last_s = self._clock()
+            if self._first_s is None:
+                self._first_s = self._last_s
+
+    def _came_first(self, payload: bytes) -> None:
+        """Bytes while no data had come. Pings do not put the end of a mute stream off, nor speak for the engine."""
+        self._push(b"", payload)
+        self._note_data()
+        if self._begun:
+            self._on_bytes()
+
+    def _note_data(self) -> None:
+        """From the first data on an engine is at work on this very answer, and shorter silences say that it hangs."""
+        if not self.opened.mute:
+            self._begun = True
+            if self._guard is not None:
+                self._backend.limit_s = self._limits.stall_s
+                self._guard.heard()
+
+    def _keep(self, payload: bytes) -> None:
+        self._kept_bytes += len(payload)
+        if self._kept_bytes <= READ_MAX_BYTES:
+            self._kept.append(payload)
+        else:
+            self._kept.clear()
+
+    # ------------------------------------------------------------ to its end
+
+    async def _follow(self, request: Request) -> None:
+        """Until the answer is over, one way or another."""
+        answer, out, limits = self.opened.answer, self._out, self._limits
+        self._over = asyncio.get_running_loop().create_future()
+        self._backend = Side(limits.stall_s if self._begun else limits.first_byte_s, self._stall)
+        client = Side(limits.unread_s, lambda: request.client.drop(CloseReason.UNREAD))
+        guard = self._guard = StallGuard(self._backend, client, least_s=limits.stall_s)
+        out.on_full, out.on_room = self._full, self._room
+        try:
+            if out.full:
+                self._full()
+            answer.pour(self)
+            await self._over
+        finally:
+            guard.close()
+            out.on_full = out.on_room = None
+
+    def _full(self) -> None:
+        self.opened.answer.pause()
+        if self._guard is not None:
+            self._guard.full()
+
+    def _room(self) -> None:
+        if self._guard is not None:
+            self._guard.room()
+        self.opened.answer.resume()
+
+    def _stall(self) -> None:
+        self.opened.answer.close()
+        self._finish(self._stalled())
+
     def _stalled(self) -> UpstreamError:
         if self._begun:
             return StallTimeout(f"the backend sent nothing for timeouts.stall_s ({self._limits.stall_s:g} s)")
         within = f"timeouts.first_byte_s ({self._limits.first_byte_s:g} s)"
         return FirstByteTimeout(f"the backend sent a head and then no data within {within}")
 
-    def _note_data(self, backend: Side) -> None:
-        """From the first data on an engine is at work on this very answer, and shorter silences say that it hangs."""
-        if not self.opened.mute:
-            self._begun = True
-            backend.limit_s = self._limits.stall_s
+    def _finish(self, error: CrossoverError | None) -> None:
+        """The answer is over; only the first word counts."""
+        if self._over is not None and not self._over.done():
+            self._conclude(error)
+            self._over.set_result(None)
 
-    async def _pump(self, response: Downstream, guard: StallGuard, backend: Side) -> None:
-        for data in self.opened.peeked:
-            await self._push(response, data, scanned=True)
-            self._note_data(backend)
-        read = self.opened.answer.read
-        began_s = guard.now_s()
-        while not self.opened.whole:
-            guard.waiting(None if self._begun else began_s)  # pings do not put the end of a mute stream off
-            data = await read()
-            guard.came()
-            if not data:
-                break
-            await self._push(response, data)
-            if not self._begun:
-                self._note_data(backend)
-            if self._begun:
-                self._on_bytes()
-        if self.opened.scanner is not None:
-            self.opened.scanner.close()
-            self._check_end(self.opened.scanner)
-        if self._hold is not None and (rest := self._hold.rest()):
-            await response.write(rest)
-
-    async def _push(self, response: Downstream, data: bytes, *, scanned: bool = False) -> None:
-        scanner, hold = self.opened.scanner, self._hold
-        if scanner is None or hold is None:
-            self._keep(data)
-            await response.write(data)
+    def _conclude(self, error: CrossoverError | None) -> None:
+        """Write the end that the answer deserves. What breaks behind a stream's own end costs nobody a word."""
+        scanner = self._scanner
+        if error is None and scanner is not None:
+            scanner.close()
+            error = self._cut_short(scanner)
+        elif error is not None and self.error is None and scanner is not None and scanner.ended:
+            error = None
+        if error is not None:
+            self._break(error)
             return
-        if not scanned:
-            scanner.feed(data)
-        ready = hold.feed(data)
-        if ready:
-            await response.write(ready)
-        self.delivered = scanner.ended
-        if scanner.first_content:
-            self._last_s = self._clock()
-            if self._first_s is None:
-                self._first_s = self._last_s
+        if self._hold is not None and (rest := self._hold.rest()):
+            self._out.write(rest)
+        self._out.end()
+        self.delivered = True
 
-    def _keep(self, data: bytes) -> None:
-        self._kept_bytes += len(data)
-        if self._kept_bytes <= READ_MAX_BYTES:
-            self._kept.append(data)
-        else:
-            self._kept.clear()
-
-    def _check_end(self, scanner: Scanner) -> None:
+    def _cut_short(self, scanner: Scanner) -> UpstreamError | None:
         """Complete is a stream with its dialect's end, or its finish reason, or an error that says why not."""
         if scanner.ended or scanner.gave_up or scanner.error is not None or (self._alone and scanner.finished):
-            return
-        raise StreamCut("the backend ended its stream before the answer was complete")
+            return None
+        return StreamCut("the backend ended its stream before the answer was complete")
 
-    async def _break(self, response: Downstream, error: CrossoverError) -> None:
+    def _break(self, error: CrossoverError) -> None:
         self.error = error
-        scanner, hold = self.opened.scanner, self._hold
+        scanner, hold = self._scanner, self._hold
         told = scanner is not None and hold is not None and not hold.overflowed
         if told and scanner is not None:
-            await response.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
-        response.cut(told=told)
-
-
-class _Droppable(Protocol):
-    def drop(self, reason: CloseReason) -> None: ...
-
-
-def _drop(request: web.BaseRequest) -> None:
-    """Close a client's connection now: it is then gone like any other that leaves."""
-    protocol: _Droppable = request.protocol  # type: ignore[assignment]
-    protocol.drop(CloseReason.UNREAD)
+            self._out.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
+        self._out.cut(told=told)

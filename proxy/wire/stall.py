@@ -15,49 +15,48 @@ class Side:
 
 
 class StallGuard:
-    """Watches both sides of one passage, which waits for one of them at any time: the backend between `waiting` and
-    `came`, else the client. The side that stands still for longer than its limit is stalled, once.
+    """Watches both sides of one passage, which waits for one of them at any time: for the client while it is `full`,
+    else for the backend. The side that stands still for longer than its limit is stalled, once.
 
-    `least_s` is the least limit that either side will ever have. Costs two attribute writes a call: one timer looks at
-    them now and then, instead of one timer for each chunk.
+    `least_s` is the least limit that either side will ever have. Costs one attribute write a chunk: one timer looks at
+    it now and then, instead of one timer for each chunk.
     """
 
-    __slots__ = ("_backend", "_client", "_every_s", "_loop", "_since_s", "_timer", "_waits_for", "stalled")
+    __slots__ = ("_backend", "_client", "_every_s", "_timer", "_waits_for", "now_s", "since_s", "stalled")
 
     def __init__(self, backend: Side, client: Side, *, least_s: float = float("inf")) -> None:
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self.now_s = loop.time
         self._backend = backend
         self._client = client
-        self._waits_for = client
-        self._since_s = self._loop.time()
+        self._waits_for = backend
+        self.since_s = self.now_s()
         self.stalled: Side | None = None
         self._every_s = min(backend.limit_s, client.limit_s, least_s)
-        self._timer = self._loop.call_later(self._every_s, self._look)
+        self._timer = loop.call_later(self._every_s, self._look)
 
-    def now_s(self) -> float:
-        """The present instant on the guard's clock."""
-        return self._loop.time()
+    def heard(self) -> None:
+        """The backend has sent something."""
+        self.since_s = self.now_s()
 
-    def waiting(self, since_s: float | None = None) -> None:
-        """A read of the backend begins, whose silence counts from now, or has counted since an instant before."""
-        self._waits_for = self._backend
-        self._since_s = self._loop.time() if since_s is None else since_s
+    def full(self) -> None:
+        """The client takes no more: nothing is read until it does."""
+        self._waits_for, self.since_s = self._client, self.now_s()
 
-    def came(self) -> None:
-        """The read has ended: what came is on its way to the client."""
-        self._waits_for = self._client
-        self._since_s = self._loop.time()
+    def room(self) -> None:
+        """The client takes again."""
+        self._waits_for, self.since_s = self._backend, self.now_s()
 
     def close(self) -> None:
         """Stop looking."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        side, now_s = self._waits_for, self._loop.time()
-        due_s = self._since_s + side.limit_s
+        side, now_s = self._waits_for, self.now_s()
+        due_s = self.since_s + side.limit_s
         if now_s >= due_s and side is not self.stalled:
             self.stalled = side
             side.on_stall()
         # Whatever comes of it, the other side may be waited for from the next moment on.
         next_s = now_s + self._every_s
-        self._timer = self._loop.call_at(min(due_s, next_s) if due_s > now_s else next_s, self._look)
+        self._timer = asyncio.get_running_loop().call_at(min(due_s, next_s) if due_s > now_s else next_s, self._look)
