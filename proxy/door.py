@@ -110,9 +110,7 @@ class Door:
         except CrossoverError:
             return Dialect.PLAIN
 
-    async def _answer(
-        self, request: Request, route: Route, request_id: str, client_name: str | None
-    ) -> Reply:
+    async def _answer(self, request: Request, route: Route, request_id: str, client_name: str | None) -> Reply:
         response = await self._informer.answer(request, route, request_id, client_name)
         named = {} if client_name is None else {"client_name": client_name}
         self._logger.info(
@@ -126,9 +124,7 @@ class Door:
         )
         return response
 
-    def _refuse(
-        self, error: CrossoverError, dialect: Dialect, request_id: str, request: Request
-    ) -> Reply:
+    def _refuse(self, error: CrossoverError, dialect: Dialect, request_id: str, request: Request) -> Reply:
         self._metrics.refused(error.code)
         said = {"request_id": request_id, "client": request.peer or None, "status": error.status, "code": error.code}
         self._logger.info("request_refused", **said)

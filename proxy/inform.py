@@ -14,8 +14,8 @@ from proxy.protocol import headers
 from proxy.protocol.engines import shows_keys
 from proxy.protocol.fields import Fields
 from proxy.protocol.routes import Route
-from proxy.relay import FIRST, asked_role
 from proxy.state.backend import Backend
+from proxy.trip import FIRST, asked_role
 from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import Bodies
 from proxy.wire.downstream import Reply, kept_reply
@@ -54,9 +54,7 @@ class Informer:
         self._pair = pair
         self._models: _Told | None = None
 
-    async def answer(
-        self, request: Request, route: Route, request_id: str, client_name: str | None = None
-    ) -> Reply:
+    async def answer(self, request: Request, route: Route, request_id: str, client_name: str | None = None) -> Reply:
         """Ask one backend, then the other. The key of a client with a name was for the proxy and goes to neither.
         Raises UpstreamError when neither answers."""
         body = await self._bodies.read(request)
@@ -65,9 +63,7 @@ class Informer:
         finally:
             body.free()
 
-    async def _put(
-        self, request: Request, route: Route, request_id: str, body: bytes, *, named: bool
-    ) -> Reply:
+    async def _put(self, request: Request, route: Route, request_id: str, body: bytes, *, named: bool) -> Reply:
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
         for role in self._order(request):
@@ -112,9 +108,7 @@ class Informer:
         snapshot = self._desk.snapshot()
         return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
 
-    async def _ask(
-        self, request: Request, backend: Backend, body: bytes, request_id: str, *, named: bool
-    ) -> _Told:
+    async def _ask(self, request: Request, backend: Backend, body: bytes, request_id: str, *, named: bool) -> _Told:
         # Engines know no HEAD, and answer it 405: they are asked the whole question, and the body stays here.
         method = "GET" if request.method == "HEAD" else request.method
         with self._pair.line(backend) as line:

@@ -3,7 +3,7 @@
 from proxy.config import Settings
 from proxy.dispatch import BackendPlan, Plan
 from proxy.model import ROLES, Role
-from proxy.relay import RelayRules
+from proxy.trip import RelayRules
 from proxy.wire.admission import QueueRules
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.body import BodyRules

@@ -9,7 +9,7 @@ from proxy.config import Settings
 from proxy.dispatch import BackendPlan
 from proxy.model import Placement, Policy, Role
 from proxy.protocol.routes import EngineKind
-from proxy.relay import RelayRules
+from proxy.trip import RelayRules
 from proxy.routing.breaker import BreakerRules
 from proxy.routing.health import HealthRules
 from proxy.routing.retries import RetryRules

@@ -1,0 +1,403 @@
+"""The life of one request: read, admit, assign, send, peek, commit, stream, settle.
+
+Before commit a failed attempt is made once more on the other backend; after it never. Deciding is in dispatch.py and
+routing/, the meaning of bytes in protocol/, sockets in wire/, how an answer is passed on in wire/passage.py.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from proxy.dispatch import Assignment, Desk
+from proxy.errors import (
+    BackendBroken,
+    BackendBusy,
+    BodiesFull,
+    CrossoverError,
+    FirstByteTimeout,
+    QueueFull,
+    QueueTimeout,
+    SessionUnrouted,
+    ShuttingDown,
+    Side,
+    UpstreamError,
+)
+from proxy.hearing import Hearing, Record, Trouble
+from proxy.model import Decision, Outcome, RequestFacts, Role, Traits, Usage
+from proxy.protocol import headers, openai
+from proxy.protocol.fields import Fields
+from proxy.protocol.routes import Route
+from proxy.routing.breaker import Event
+from proxy.routing.policy import preference
+from proxy.state.backend import Backend
+from proxy.wire.admission import Admission
+from proxy.wire.attempt import Opened, Verdict, open_answer
+from proxy.wire.body import Bodies, Body
+from proxy.wire.downstream import Reply, error_reply, kept_reply, stamps_of
+from proxy.wire.kept import Kept, keep
+from proxy.wire.pair import Line, Pair
+from proxy.wire.passage import Passage, Patience
+from proxy.wire.request import Request
+from proxy.wire.upstream import Call
+
+# The words of x-crossover-backend.
+ASKED = {role.value.encode(): role for role in Role}
+# What engines are told of a request in X-Crossover-Attempt.
+FIRST, SECOND = b"1", b"2"
+# What logs and metrics say where the client left before there was a status (nginx's number; never sent).
+CLIENT_CLOSED_REQUEST = 499
+
+
+@dataclass(frozen=True, slots=True)
+class RelayRules:
+    """Limits of one request's way; durations in seconds."""
+
+    first_byte_s: float = 600.0
+    stall_s: float = 300.0
+    unread_s: float = 300.0
+
+    def passing(self) -> Patience:
+        """The silences that an answer's passing on may have."""
+        return Patience(self.first_byte_s, self.stall_s, self.unread_s)
+
+
+# Of a request whose body has not been read.
+UNREAD = Traits()
+
+
+@dataclass(slots=True)
+class Means:
+    """What requests travel by; `rules` and the rest are looked up anew by each, since a reload replaces them."""
+
+    desk: Desk
+    admission: Admission
+    pair: Pair
+    bodies: Bodies
+    rules: RelayRules
+    record: Record = field(default_factory=Record)
+
+
+class Trip:
+    """One request on its way."""
+
+    __slots__ = (
+        "_admitted_s",
+        "_arrived_s",
+        "_assignment",
+        "_attempts",
+        "_body",
+        "_client_name",
+        "_decision",
+        "_desk",
+        "_ending",
+        "_failure",
+        "_first_failure",
+        "_hearing",
+        "_id",
+        "_kept",
+        "_means",
+        "_outcome",
+        "_passage",
+        "_read_s",
+        "_request",
+        "_route",
+        "_sent_s",
+        "_status",
+        "_task",
+        "_traits",
+        "_unheard",
+        "_waited_s",
+    )
+
+    def __init__(self, means: Means, request: Request, route: Route, request_id: str, name: str | None) -> None:
+        self._means = means
+        self._desk = means.desk
+        self._request = request
+        self._route = route
+        self._id, self._client_name = request_id, name
+        self._task, self._ending = asyncio.current_task(), False
+        self._body: Body | None = None
+        self._traits = UNREAD
+        self._decision: Decision | None = None
+        self._assignment: Assignment | None = None
+        self._passage: Passage | None = None
+        self._hearing = Hearing(means.desk, means.record)
+        self._first_failure: str | None = None  # of an attempt that was moved to the other backend
+        self._kept: Kept | None = None
+        self._unheard = False
+        self._attempts = 0
+        self._outcome = Outcome.FAILED_BEFORE_COMMIT
+        self._failure: str | None = None
+        self._status = 0
+        self._arrived_s = self._desk.clock()
+        self._read_s = self._admitted_s = self._sent_s = self._arrived_s
+        self._waited_s = 0.0  # for room elsewhere, after a failed attempt
+
+    async def run(self) -> Reply | None:
+        """From the first byte to the last."""
+        try:
+            return await self._go()
+        except CrossoverError as error:
+            return self._refuse(error)
+        except ConnectionError:
+            self._gone()
+            raise
+        except asyncio.CancelledError:
+            if not self._ending or self._task is None:
+                self._gone()
+                raise
+            self._task.uncancel()
+            self._outcome = Outcome.SHUT_DOWN
+            return self._refuse(ShuttingDown("the proxy shut down before the request was answered; try again"))
+        finally:
+            self._settle()
+
+    def end(self) -> None:
+        """End the request because the proxy shuts down."""
+        self._ending = True
+        if self._passage is not None and self._passage.committed:
+            self._passage.end(ShuttingDown("the proxy shut down before the answer was complete"))
+        elif self._task is not None:
+            self._task.cancel()
+
+    def facts(self) -> RequestFacts:
+        """What is known of the request; complete once `run` has returned."""
+        passage = self._passage
+        return RequestFacts(
+            request_id=self._id,
+            route=self._route.template,
+            method=self._request.method,
+            outcome=self._outcome,
+            status=self._status,
+            decision=self._decision,
+            traits=self._traits,
+            attempts=self._attempts,
+            failure=self._failure,
+            first_failure=self._first_failure,
+            duration_s=self._desk.clock() - self._arrived_s,
+            queue_s=self._admitted_s - self._read_s + self._waited_s,
+            overhead_s=self._sent_s - self._admitted_s,
+            ttft_s=passage.ttft_s(self._arrived_s) if passage else None,
+            tpot_s=passage.tpot_s() if passage else None,
+            usage=passage.usage if passage else Usage(),
+            client=self._request.peer or None,
+            client_name=self._client_name,
+        )
+
+    # ------------------------------------------------------------ read, admit, assign
+
+    async def _go(self) -> Reply | None:
+        request = self._request
+        body = self._body = await self._means.bodies.read(request)
+        named = request.by_name
+        self._traits = openai.read_traits(
+            self._route,
+            body.content,
+            named.get(b"content-type", b""),
+            named.get(b"content-encoding", b""),
+            asked_role(named.get(b"x-crossover-backend")),
+        )
+        self._read_s = self._admitted_s = self._sent_s = self._desk.clock()
+        if self._traits.session and preference(self._desk.rules, self._traits) is None:
+            raise SessionUnrouted(
+                "session_params and previous_response_id name state that only one engine has; add a rule such as "
+                "{when: session, role: baseline} to routing.rules, so that all such requests go to the same backend"
+            )
+        try:
+            assignment = await self._means.admission.admit(self._traits, self._id, self._route.template)
+        finally:
+            # Also for those who waited in vain or left: their wait is the one to know of.
+            self._admitted_s = self._sent_s = self._desk.clock()
+        return await self._try(assignment)
+
+    async def _try(self, assignment: Assignment) -> Reply | None:
+        while True:
+            self._assignment, self._decision = assignment, assignment.decision
+            self._hearing.began(assignment)
+            with self._means.pair.line(assignment.backend) as line:
+                result = await self._attempt(line)
+                if isinstance(result, Opened):
+                    await self._pass_on(result)
+                    return None
+                if not self._may_move(result, assignment.backend):
+                    return await self._give_up(result)
+                await self._move(assignment, result)
+            try:
+                assignment = await self._wait_elsewhere(assignment.backend)
+            except (QueueFull, QueueTimeout) as error:
+                return self._give_up_waiting(result, error)
+
+    # ------------------------------------------------------------ send, peek
+
+    async def _attempt(self, line: Line) -> Opened | Trouble:
+        call = self._call(line)
+        self._attempts += 1
+        if self._attempts == 1:
+            self._sent_s = self._desk.clock()
+        limit_s = self._means.rules.first_byte_s
+        self._unheard = True
+        try:
+            # A second attempt goes over a new connection: with a replay on each side a prompt would be sent four times.
+            opened, replayed = await open_answer(
+                line.upstream, call, self._route.dialect, first_byte_s=limit_s, fresh=self._first_failure is not None
+            )
+        except UpstreamError as error:
+            self._unheard = isinstance(error, FirstByteTimeout)
+            return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)
+        self._unheard = False
+        self._attempts += replayed
+        if opened.verdict is Verdict.BUSY:
+            return Trouble(BackendBusy("the backend's queue is full"), Event.NEUTRAL, free=True, answer=opened)
+        if opened.verdict is Verdict.FAILED:
+            return Trouble(BackendBroken("the backend failed the request"), Event.FAILURE, answer=opened)
+        return opened
+
+    def _call(self, line: Line) -> Call:
+        request, body = self._request, self._body
+        content = b"" if body is None else body.content
+        head = headers.upstream_head(
+            request.method,
+            request.target,
+            request.fields,
+            host=line.host,
+            api_key=line.api_key,
+            request_id=self._id.encode(),
+            peer=request.peer.encode(),
+            drop_client_key=self._client_name is not None,
+            attempt=FIRST if self._first_failure is None else SECOND,
+            body_bytes=len(content) if request.incoming.expected else None,
+        )
+        return Call(request.method, head, content)
+
+    # ------------------------------------------------------------ failover
+
+    def _may_move(self, trouble: Trouble, failed: Backend) -> bool:
+        """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
+        if self._first_failure is not None or not self._desk.serves_beside(failed):
+            return False
+        return trouble.free or self._desk.may_retry()
+
+    async def _move(self, first: Assignment, trouble: Trouble) -> None:
+        """Give the first attempt up, its connection closed, before the second begins."""
+        self._first_failure, self._assignment = trouble.error.code, None
+        self._hearing.moved(trouble)
+        self._desk.settle(first, Outcome.FAILED_BEFORE_COMMIT, unheard=self._unheard)
+        if trouble.answer is not None:
+            self._kept = await keep(trouble.answer)
+
+    async def _wait_elsewhere(self, failed: Backend) -> Assignment:
+        """A place on the other backend, which may have to be waited for."""
+        since_s = self._desk.clock()
+        try:
+            return await self._means.admission.readmit(self._traits, self._id, self._route.template, failed)
+        finally:
+            self._waited_s = self._desk.clock() - since_s
+
+    def _give_up_waiting(self, trouble: Trouble, error: CrossoverError) -> Reply:
+        """The first backend failed and the other has no room: what the first one said is the answer, if it spoke."""
+        if self._kept is not None:
+            self._failure = trouble.error.code
+            return self._answer_kept(self._kept)
+        raise error if trouble.free else trouble.error
+
+    def _answer_kept(self, kept: Kept) -> Reply:
+        self._status = kept.status
+        return kept_reply(kept, self._stamps())
+
+    async def _give_up(self, trouble: Trouble) -> Reply | None:
+        """No further attempt: the client gets a backend's own answer where there is one, else an error of ours."""
+        self._hearing.failed(trouble)
+        self._failure = trouble.error.code
+        if trouble.answer is not None:
+            if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:
+                await self._pass_on(trouble.answer)
+                return None
+            # Busy, said inside a 200: as a true 503 the clients' own retries understand it.
+            trouble.answer.answer.close()
+        elif self._kept is not None:
+            return self._answer_kept(self._kept)
+        raise trouble.error
+
+    # ------------------------------------------------------------ commit, stream
+
+    async def _pass_on(self, opened: Opened) -> None:
+        passage = Passage(
+            opened,
+            self._route.dialect,
+            sequences=self._traits.weight,
+            limits=self._means.rules.passing(),
+            clock=self._desk.clock,
+            on_bytes=self._lives,
+        )
+        self._passage = passage
+        self._status = opened.status
+        self._free()  # nothing is sent twice from here on, and streams last long
+        if opened.verdict is Verdict.GOOD:
+            self._hearing.served()
+            self._greet(opened)
+        elif opened.verdict is Verdict.CLIENT_FAULT:
+            self._hearing.refused()
+        await passage.run(self._request, self._stamps())
+        self._conclude(passage)
+
+    def _greet(self, opened: Opened) -> None:
+        """A good first event closes a half-open circuit at once; it must not wait for a long stream's end."""
+        if self._assignment is None or opened.mute:
+            return
+        self._lives()
+        if self._assignment.probe:
+            self._hearing.judge(Event.SUCCESS)
+
+    def _lives(self) -> None:
+        if self._assignment is not None:
+            self._desk.tokens_flowed(self._assignment.backend)
+
+    def _conclude(self, passage: Passage) -> None:
+        """The outcome of a request whose answer was passed on to some end."""
+        if passage.error is not None:
+            self._failure = passage.error.code
+            self._outcome = Outcome.SHUT_DOWN if self._ending else Outcome.FAILED_AFTER_COMMIT
+            self._hearing.judge(Event.NEUTRAL if self._ending else Event.FAILURE)
+        elif passage.complained:
+            self._failure = self._failure or "error_event"
+            self._outcome = Outcome.FAILED_AFTER_COMMIT
+            self._hearing.judge(Event.NEUTRAL)
+        elif passage.opened.verdict in (Verdict.GOOD, Verdict.CLIENT_FAULT):
+            self._outcome = Outcome.FINISHED
+            self._hearing.judge(Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL)
+
+    # ------------------------------------------------------------ settle
+
+    def _refuse(self, error: CrossoverError) -> Reply:
+        self._failure = error.code
+        self._status = error.status
+        closing = error.side is Side.CLIENT or isinstance(error, ShuttingDown | BodiesFull)
+        return error_reply(error, self._route.dialect, self._stamps(), close=closing)
+
+    def _gone(self) -> None:
+        """The client left. Behind the end of its stream it has all there is: many clients close at once there."""
+        if self._passage is not None and self._passage.delivered:
+            self._conclude(self._passage)
+            return
+        committed = self._passage is not None and self._passage.committed
+        self._outcome = Outcome.CLIENT_GONE_IN_STREAM if committed else Outcome.CLIENT_GONE_WAITING
+        self._status = self._status if committed else CLIENT_CLOSED_REQUEST
+
+    def _free(self) -> None:
+        """Let go of the request's body."""
+        if self._body is not None:
+            self._body.free()
+
+    def _settle(self) -> None:
+        self._free()
+        self._hearing.closed()
+        assignment, self._assignment = self._assignment, None
+        if assignment is not None:
+            self._desk.settle(assignment, self._outcome, unheard=self._unheard)
+
+    def _stamps(self) -> Fields:
+        return stamps_of(self._id, self._decision)
+
+
+def asked_role(word: bytes | None) -> Role | None:
+    """The role a client asks for by x-crossover-backend; anything else asks for nothing."""
+    return None if word is None else ASKED.get(word)
