@@ -24,7 +24,7 @@ from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
-from proxy.plan import body_rules, connection_rules, line_rules, plan, queue_rules, relay_rules
+from proxy.plan import body_rules, connection_rules, line_rules, patience, plan, queue_rules
 from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.reading import read
 from proxy.relay import Relay
@@ -72,7 +72,7 @@ class App:
         self.admission = Admission(self.desk, queue_rules(settings))
         self.pair = Pair(self.desk, self._facts_came)
         self._bodies = Bodies(body_rules(settings))
-        self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, relay_rules(settings))
+        self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, patience(settings))
         self.relay.on_end = self._ended
         self.informer = Informer(self.desk, self.pair, self._bodies)
         self.door = Door(
@@ -261,7 +261,7 @@ class App:
         self._set_gate(settings)
         self.desk.reload(plan(settings))
         self.admission.rules = queue_rules(settings)
-        self.relay.rules = relay_rules(settings)
+        self.relay.patience = patience(settings)
         self._bodies.rules = body_rules(settings)
         self._front.adopt(connection_rules(settings))
         self.door.engines = _engines(settings)

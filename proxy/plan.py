@@ -3,11 +3,11 @@
 from proxy.config import Settings
 from proxy.dispatch import BackendPlan, Plan
 from proxy.model import ROLES, Role
-from proxy.trip import RelayRules
 from proxy.wire.admission import QueueRules
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.body import BodyRules
 from proxy.wire.pair import LineRules
+from proxy.wire.passage import Patience
 
 
 def plan(settings: Settings) -> Plan:
@@ -28,9 +28,9 @@ def line_rules(settings: Settings) -> dict[Role, LineRules]:
     return {role: _line(settings, role) for role in ROLES}
 
 
-def relay_rules(settings: Settings) -> RelayRules:
-    """Limits of one request's way."""
-    return RelayRules(
+def patience(settings: Settings) -> Patience:
+    """How long one request's way may stand still."""
+    return Patience(
         first_byte_s=settings.timeouts.first_byte_s,
         stall_s=settings.timeouts.stall_s,
         unread_s=settings.listen.unread_timeout_s,

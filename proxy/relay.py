@@ -8,19 +8,20 @@ from collections.abc import Callable
 from proxy.dispatch import Desk
 from proxy.model import RequestFacts
 from proxy.protocol.routes import Route
-from proxy.trip import Means, RelayRules, Trip
+from proxy.trip import Means, Trip
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
 from proxy.wire.downstream import Reply
 from proxy.wire.pair import Pair
+from proxy.wire.passage import Patience
 from proxy.wire.request import Request
 
 
 class Relay(Means):
     """Carries requests. `on_end` gets the facts of every request that was decided on, when it has ended."""
 
-    def __init__(self, desk: Desk, admission: Admission, pair: Pair, bodies: Bodies, rules: RelayRules) -> None:
-        super().__init__(desk, admission, pair, bodies, rules)
+    def __init__(self, desk: Desk, admission: Admission, pair: Pair, bodies: Bodies, patience: Patience) -> None:
+        super().__init__(desk, admission, pair, bodies, patience)
         self.on_end: Callable[[RequestFacts], None] = lambda _: None
         self.trips: set[Trip] = set()
 

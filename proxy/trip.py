@@ -47,32 +47,19 @@ FIRST, SECOND = b"1", b"2"
 CLIENT_CLOSED_REQUEST = 499
 
 
-@dataclass(frozen=True, slots=True)
-class RelayRules:
-    """Limits of one request's way; durations in seconds."""
-
-    first_byte_s: float = 600.0
-    stall_s: float = 300.0
-    unread_s: float = 300.0
-
-    def passing(self) -> Patience:
-        """The silences that an answer's passing on may have."""
-        return Patience(self.first_byte_s, self.stall_s, self.unread_s)
-
-
 # Of a request whose body has not been read.
 UNREAD = Traits()
 
 
 @dataclass(slots=True)
 class Means:
-    """What requests travel by; `rules` and the rest are looked up anew by each, since a reload replaces them."""
+    """What requests travel by; all of it is looked up anew by each, since a reload replaces them."""
 
     desk: Desk
     admission: Admission
     pair: Pair
     bodies: Bodies
-    rules: RelayRules
+    patience: Patience
     record: Record = field(default_factory=Record)
 
 
@@ -233,7 +220,7 @@ class Trip:
         self._attempts += 1
         if self._attempts == 1:
             self._sent_s = self._desk.clock()
-        limit_s = self._means.rules.first_byte_s
+        limit_s = self._means.patience.first_byte_s
         self._unheard = True
         try:
             # A second attempt goes over a new connection: with a replay on each side a prompt would be sent four times.
@@ -324,7 +311,7 @@ class Trip:
             opened,
             self._route.dialect,
             sequences=self._traits.weight,
-            limits=self._means.rules.passing(),
+            limits=self._means.patience,
             clock=self._desk.clock,
             on_bytes=self._lives,
         )

@@ -9,7 +9,7 @@ from proxy.config import Settings
 from proxy.dispatch import BackendPlan
 from proxy.model import Placement, Policy, Role
 from proxy.protocol.routes import EngineKind
-from proxy.trip import RelayRules
+from proxy.wire.passage import Patience
 from proxy.routing.breaker import BreakerRules
 from proxy.routing.health import HealthRules
 from proxy.routing.retries import RetryRules
@@ -72,8 +72,8 @@ def test_each_line_is_reached_and_watched_by_its_own_section() -> None:
 
 
 def test_the_limits_of_a_request_are_those_of_the_file() -> None:
-    made = plan.relay_rules(settings(listen={"unread_timeout_s": 4.0}, timeouts={"first_byte_s": 20.0, "stall_s": 3.0}))
-    assert made == RelayRules(20.0, 3.0, 4.0)
+    made = plan.patience(settings(listen={"unread_timeout_s": 4.0}, timeouts={"first_byte_s": 20.0, "stall_s": 3.0}))
+    assert made == Patience(20.0, 3.0, 4.0)
 
 
 def test_the_limits_of_bodies_are_those_of_the_file() -> None:
@@ -94,7 +94,7 @@ def test_the_limits_of_waiting_are_those_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("made", "default"),
     [
-        (plan.relay_rules(settings()), RelayRules()),
+        (plan.patience(settings()), Patience()),
         (plan.body_rules(settings()), BodyRules()),
         (plan.connection_rules(settings()), ConnectionRules()),
         (plan.queue_rules(settings()), QueueRules()),

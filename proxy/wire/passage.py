@@ -32,9 +32,9 @@ class Patience:
     """Longest silences, in seconds: of the backend before the first data of its answer (a head and pings are none) and
     after it, and of a client that takes nothing."""
 
-    first_byte_s: float
-    stall_s: float
-    unread_s: float
+    first_byte_s: float = 600.0
+    stall_s: float = 300.0
+    unread_s: float = 300.0
 
 
 class Passage:
