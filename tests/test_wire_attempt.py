@@ -10,11 +10,11 @@ from proxy.wire import attempt
 from proxy.wire.attempt import PEEK_MAX_BYTES, Opened, Verdict, open_answer
 from proxy.wire.upstream import Call
 
-CALL = Call("POST", "/v1/chat/completions", [], b"{}")
+CALL = Call("POST", b"POST /v1/chat/completions HTTP/1.1\r\n\r\n", b"{}")
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
 WORD = b'data: {"choices":[{"index":0,"delta":{"content":"w"},"finish_reason":null}]}\n\n'
 ABORT = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\n'
-JSON = [("content-type", "application/json")]
+JSON = [(b"content-type", b"application/json")]
 
 
 async def opened(answer: FakeAnswer, dialect: Dialect = Dialect.CHAT, first_byte_s: float = 1.0) -> Opened:
@@ -40,7 +40,7 @@ def failing(code: object) -> bytes:
     ],
 )
 async def test_plain_answer_is_judged_by_its_status(status: int, verdict: Verdict) -> None:
-    assert (await opened(FakeAnswer(status=status, headers=JSON))).verdict is verdict
+    assert (await opened(FakeAnswer(status=status, fields=JSON))).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ async def test_stream_is_judged_by_how_it_begins(first: bytes, verdict: Verdict)
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.dialect.value)
 async def test_good_stream_is_good_in_every_dialect(sample: Sample) -> None:
-    answer = FakeAnswer([sample.events[0]], headers=[("Content-Type", sample.content_type)], hangs=True)
+    answer = FakeAnswer([sample.events[0]], fields=[(b"Content-Type", sample.content_type.encode())], hangs=True)
     assert (await opened(answer, sample.dialect)).verdict is Verdict.GOOD
 
 
@@ -117,18 +117,18 @@ async def test_whole_short_stream_is_known_to_be_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "dialect"),
+    ("fields", "dialect"),
     [
-        ([("content-type", "application/json")], Dialect.CHAT),
-        ([("content-type", "text/event-stream")], Dialect.PLAIN),
-        ([("content-type", "text/event-stream"), ("content-encoding", "gzip")], Dialect.CHAT),
+        ([(b"content-type", b"application/json")], Dialect.CHAT),
+        ([(b"content-type", b"text/event-stream")], Dialect.PLAIN),
+        ([(b"content-type", b"text/event-stream"), (b"content-encoding", b"gzip")], Dialect.CHAT),
     ],
     ids=["json", "not_ours", "packed"],
 )
 async def test_body_that_is_no_stream_of_ours_is_not_looked_into(
-    headers: list[tuple[str, str]], dialect: Dialect
+    fields: list[tuple[bytes, bytes]], dialect: Dialect
 ) -> None:
-    assert (await opened(FakeAnswer([failing(503)], headers=headers), dialect)).scanner is None
+    assert (await opened(FakeAnswer([failing(503)], fields=fields), dialect)).scanner is None
 
 
 @pytest.mark.parametrize("answer", [FakeAnswer(hangs=True), FakeAnswer([b"data: {"], hangs=True)], ids=["no", "half"])

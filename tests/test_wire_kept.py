@@ -10,7 +10,7 @@ from proxy.wire import kept
 from proxy.wire.attempt import Opened, Verdict
 from proxy.wire.kept import KEEP_MAX_BYTES, Kept, keep
 
-HEADERS = [("content-type", "application/json"), ("retry-after", "2")]
+FIELDS = [(b"content-type", b"application/json"), (b"retry-after", b"2")]
 
 
 def failed(answer: FakeAnswer, scanner: Scanner | None = None) -> Opened:
@@ -18,8 +18,8 @@ def failed(answer: FakeAnswer, scanner: Scanner | None = None) -> Opened:
 
 
 async def test_plain_answer_is_kept_whole() -> None:
-    answer = FakeAnswer([b"ab", b"c"], status=503, headers=HEADERS)
-    assert await keep(failed(answer)) == Kept(503, HEADERS, b"abc")
+    answer = FakeAnswer([b"ab", b"c"], status=503, fields=FIELDS)
+    assert await keep(failed(answer)) == Kept(503, FIELDS, b"abc")
 
 
 async def test_stream_is_not_kept() -> None:

@@ -5,24 +5,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.errors import UpstreamError
-from proxy.wire.upstream import Answer, Call, Headers
+from proxy.protocol.fields import Fields
+from proxy.wire.upstream import Answer, Call, Framing, Sink
 
-SSE = [("content-type", "text/event-stream")]
+SSE = [(b"content-type", b"text/event-stream")]
 
 
 @dataclass
 class FakeAnswer:
-    """Gives its pieces one read at a time, then raises `failure`, hangs, or ends."""
+    """Gives its pieces one read at a time, then raises `failure`, hangs, or ends; a sink gets them all at once."""
 
     pieces: Sequence[bytes] = ()
     status: int = 200
-    headers: Headers = field(default_factory=lambda: list(SSE))
+    fields: Fields = field(default_factory=lambda: list(SSE))
     failure: UpstreamError | None = None
     hangs: bool = False
+    framing: Framing = Framing.CHUNKED
+    length: int | None = None
     closed: int = 0
+    paused: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._left = list(self.pieces)
+        self.sink: Sink | None = None
+
+    @property
+    def ended(self) -> bool:
+        return not (self._left or self.hangs or self.failure)
+
+    def take(self) -> bytes:
+        return self._left.pop(0) if self._left else b""
 
     async def read(self) -> bytes:
         if self._left:
@@ -33,6 +45,27 @@ class FakeAnswer:
             raise self.failure
         return b""
 
+    def pour(self, sink: Sink) -> None:
+        self.sink = sink
+        while self._left:
+            self.say(self._left.pop(0))
+        if self.failure is not None:
+            sink.broke(self.failure)
+        elif not self.hangs:
+            sink.ended()
+
+    def say(self, payload: bytes) -> None:
+        """More comes, in a chunk of its own."""
+        assert self.sink is not None
+        framed = b"%x\r\n%b\r\n" % (len(payload), payload) if self.framing is Framing.CHUNKED else b""
+        self.sink.came(framed, payload)
+
+    def pause(self) -> None:
+        self.paused.append(True)
+
+    def resume(self) -> None:
+        self.paused.append(False)
+
     def close(self) -> None:
         self.closed += 1
 
@@ -41,7 +74,7 @@ class FakeAnswer:
 class FakeUpstream:
     """Answers calls in their order, or raises; hangs when it has nothing left."""
 
-    replies: list[Answer | UpstreamError] = field(default_factory=list)
+    replies: list[FakeAnswer | UpstreamError] = field(default_factory=list)
     calls: list[tuple[Call, bool]] = field(default_factory=list)
 
     async def send(self, call: Call, *, fresh: bool = False) -> Answer:
@@ -51,7 +84,7 @@ class FakeUpstream:
         reply = self.replies.pop(0)
         if isinstance(reply, UpstreamError):
             raise reply
-        return reply
+        return reply  # type: ignore[return-value] - it looks like one
 
     async def close(self) -> None:
         pass
