@@ -23,18 +23,18 @@ class EventHold:
     """One stream's held bytes. `overflowed` says that the event under way was too long and passes unheld: what has
     been passed on does then not end at a boundary."""
 
-    __slots__ = ("_held", "_mode", "overflowed")
+    __slots__ = ("_end", "_held", "_mode", "overflowed")
 
     def __init__(self, dialect: Dialect) -> None:
         self._mode = dialect
+        # What a piece ends with that needs no holding: every piece of an answer without events.
+        self._end = b"" if dialect is Dialect.PLAIN else b"\n" if dialect is Dialect.OLLAMA else b"\n\n"
         self._held = bytearray()  # while overflowed: the last bytes passed on, kept to see a boundary across pieces
         self.overflowed = False
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; returns what may be passed on: all up to the end of the last whole event."""
-        if self._mode is Dialect.PLAIN:
-            return data
-        if not self._held and data.endswith(b"\n" if self._mode is Dialect.OLLAMA else b"\n\n"):
+        if not self._held and data.endswith(self._end):
             return data
         return self._pass_overflowed(data) if self.overflowed else self._pass_held(data)
 

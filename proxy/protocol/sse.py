@@ -11,7 +11,7 @@ import orjson
 from proxy.model import Dialect, Usage
 from proxy.protocol.answers import EventFacts, StreamError, add, read_answer, read_event
 from proxy.protocol.hold import HOLD_MAX_BYTES, EventHold
-from proxy.protocol.quiet import quiet_test
+from proxy.protocol.quiet import telling_search
 
 __all__ = ["HOLD_MAX_BYTES", "MAX_LINE_BYTES", "EventHold", "Scanner", "StreamError", "read_answer"]
 
@@ -40,8 +40,8 @@ class Scanner:
         "_ndjson",
         "_open",
         "_payload",
-        "_quiet",
         "_skipping",
+        "_telling",
         "_unread",
         "aborted",
         "ended",
@@ -63,7 +63,7 @@ class Scanner:
         self.usage = Usage()
         self.error: StreamError | None = None
         self._dialect = dialect
-        self._quiet = quiet_test(dialect)
+        self._telling = telling_search(dialect)
         self._ndjson = dialect is Dialect.OLLAMA
         self._line = bytearray()  # the beginning of a line whose end has not come
         self._skipping = False  # inside a line that is too long
@@ -81,7 +81,7 @@ class Scanner:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream, cut anywhere. Never raises."""
         waiting = self._line or self._open or self._skipping or not self.first_content
-        if not waiting and (events := self._count_plain(data)) and self._quiet(data):
+        if not waiting and (events := self._count_plain(data)) and self._telling(data) is None:
             self._after_cr = False
             self.events += events
         elif data:
@@ -101,11 +101,12 @@ class Scanner:
             lines = data.count(b"\n")
             plain = data.endswith(b"\n") and data.count(b"}\n") == lines and b"\r" not in data
             return lines if plain else 0
-        if not (data.startswith(b"data:") and data.endswith(b"}\n\n")) or b"\r" in data:
+        # `find` of one byte is several times as quick as `in`, and as `count` in long events.
+        if not (data.startswith(b"data:") and data.endswith(b"}\n\n")) or data.find(b"\r") >= 0:
             return 0
+        if data.find(b"\n") == len(data) - 2:
+            return 1
         events = data.count(b"\n\n")
-        if events == 1:
-            return 1 if data.count(b"\n") == 2 else 0
         plain = data.count(b"\n") == 2 * events and data.count(b"}\n\ndata:") == events - 1
         return events if plain else 0
 
@@ -203,7 +204,7 @@ class Scanner:
             self.error = StreamError()
 
     def _read(self, payload: bytes) -> None:
-        if payload.startswith(_DONE) or (self.first_content and self._quiet(payload)):
+        if payload.startswith(_DONE) or (self.first_content and self._telling(payload) is None):
             return
         try:
             value: Any = orjson.loads(payload)
