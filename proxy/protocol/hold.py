@@ -15,7 +15,8 @@ line ends; lower would let ordinary long events (log probabilities, tool argumen
 _EMPTY_LINE = re.compile(
     rb"(?:\r\n|\r(?!\n)|\n)(?=(\r\n|\r|\n))"
 )  # a line end followed by one; the group ends the event
-_COMMENTS = re.compile(rb"(?::[^\r\n]*(?:\r\n|\r|\n))*")
+# The end of a line behind which no comment comes. A pattern of all the comments at once would keep a note of each.
+_LAST_COMMENT = re.compile(rb"(?:\n|\r(?!\n))(?!:)")
 _LONGEST_MARK = 4  # CR LF CR LF: a boundary may begin this many bytes before what has just come, less one
 
 
@@ -89,5 +90,8 @@ class EventHold:
 
 def _after_comments(recent: bytearray, end: int) -> int:
     """Past whole comment lines that follow a boundary: they belong to no event, and waiting would defeat them."""
-    comments = _COMMENTS.match(recent, end)
-    return comments.end() if comments else end
+    if not recent.startswith(b":", end):
+        return end
+    if last := _LAST_COMMENT.search(recent, end):
+        return last.end()
+    return max(end, recent.rfind(b"\n", end) + 1, recent.rfind(b"\r", end) + 1)

@@ -28,7 +28,7 @@ MAX_MODEL_CHARS = 256
 COLLECTED_BYTES = 16 * 1024
 """A shorter body is parsed with the garbage collection on, which it can set off a dozen times at most."""
 
-_OLLAMA = Dialect.OLLAMA
+_JSON, _OLLAMA = b"application/json", Dialect.OLLAMA
 _GRAMMARS = (
     "regex",
     "ebnf",
@@ -64,9 +64,11 @@ def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding
 
 def _peek(body: bytes, content_type: bytes, content_encoding: bytes) -> dict[str, Any]:
     """The parsed object, empty where the body is too long, coded, not JSON or not an object."""
-    if len(body) > PEEK_MAX_BYTES or (content_encoding.strip().lower() not in (b"", b"identity")):
+    if len(body) > PEEK_MAX_BYTES:
         return {}
-    if content_type and b"json" not in content_type.lower():
+    if content_encoding and content_encoding.strip().lower() not in (b"", b"identity"):
+        return {}
+    if content_type and content_type != _JSON and b"json" not in content_type.lower():
         return {}
     value = _parse(body)
     return value if isinstance(value, dict) else {}

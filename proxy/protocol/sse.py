@@ -80,8 +80,19 @@ class Scanner:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream, cut anywhere. Never raises."""
-        waiting = self._line or self._open or self._skipping or not self.first_content
-        if not waiting and (events := self._count_plain(data)) and self._telling(data) is None:
+        if not self.first_content or self._line or self._open or self._skipping:
+            events = 0
+        # One event in one line, as nearly every piece is; `find` of one byte is several times as quick as `in`.
+        elif (
+            data.startswith(b"data:")
+            and data.endswith(b"}\n\n")
+            and data.find(b"\n") == len(data) - 2
+            and data.find(b"\r") < 0
+        ):
+            events = 1
+        else:
+            events = self._count_plain(data)
+        if events and self._telling(data) is None:
             self._after_cr = False
             self.events += events
         elif data:
@@ -97,18 +108,14 @@ class Scanner:
 
     def _count_plain(self, data: bytes) -> int:
         """How many events `data` is, where it is nothing but whole events of one line each; 0 where it is not."""
+        ends = data.count(b"\n")
         if self._ndjson:
-            lines = data.count(b"\n")
-            plain = data.endswith(b"\n") and data.count(b"}\n") == lines and b"\r" not in data
-            return lines if plain else 0
-        # `find` of one byte is several times as quick as `in`, and as `count` in long events.
+            plain = data.endswith(b"\n") and data.count(b"}\n") == ends and data.find(b"\r") < 0
+            return ends if plain else 0
         if not (data.startswith(b"data:") and data.endswith(b"}\n\n")) or data.find(b"\r") >= 0:
             return 0
-        if data.find(b"\n") == len(data) - 2:
-            return 1
-        events = data.count(b"\n\n")
-        plain = data.count(b"\n") == 2 * events and data.count(b"}\n\ndata:") == events - 1
-        return events if plain else 0
+        # Where one line after another ends with two line ends, and these are all there are, each line is an event.
+        return ends // 2 if ends == 2 * (data.count(b"}\n\ndata:") + 1) else 0
 
     # ------------------------------------------------------------ lines
 
