@@ -26,6 +26,7 @@ from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
 from proxy.plan import body_rules, connection_rules, line_rules, patience, plan, queue_rules
 from proxy.protocol.agreement import Disagreement, disagreements
+from proxy.protocol.fields import raw
 from proxy.reading import read
 from proxy.relay import Relay
 from proxy.state.backend import Backend
@@ -270,7 +271,7 @@ class App:
 
     def _set_gate(self, settings: Settings) -> None:
         clients = settings.sources.clients
-        self.door.gate = Gate(clients, settings.listen.cors_origins)
+        self.door.gate = Gate(clients, tuple(map(raw, settings.listen.cors_origins)))
         self.metrics.know_clients(client.name for client in clients or ())
 
     def _caution(self) -> None:

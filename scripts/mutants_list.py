@@ -215,15 +215,15 @@ MUTANTS = (
         "headers",
         (
             "proxy/protocol/headers.py",
-            "    dropped = HOP_BY_HOP | _REPLACED | named_by_connection(pairs)\n",
-            "    dropped = HOP_BY_HOP | _REPLACED\n",
+            "            del pieces[4:]\n            return _add_kept(pieces, _without_named(fields), keys_pass=keys_pass)\n",
+            "            pass\n",
         ),
     ),
     _mutant(
         "both-keys",
         "the client's key goes upstream beside the engine's",
         "headers",
-        ("proxy/protocol/headers.py", "    if api_key or drop_client_key:\n        dropped |= _KEYS\n", ""),
+        ("proxy/protocol/headers.py", "keys_pass=not (api_key or drop_client_key))", "keys_pass=True)"),
     ),
     _mutant(
         "hidden-total-limit",

@@ -20,7 +20,7 @@ def made(capsys: pytest.CaptureFixture[str], name: str) -> tuple[str, str]:
 def test_the_line_lets_the_key_in_and_does_not_hold_it(capsys: pytest.CaptureFixture[str]) -> None:
     key, line = made(capsys, "alpha")
     clients, faults = read_clients(line)
-    assert (client_of(clients, [key]), faults) == ("alpha", ())
+    assert (client_of(clients, [key.encode()]), faults) == ("alpha", ())
     assert key not in line
 
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 from fakes.engine import FakeEngine, plain
 from fakes.proxy import running, settings
 from fakes.raw import ask, chat, request
@@ -14,31 +13,26 @@ from fakes.until import turns
 from fakes.waiting import leaping
 
 from proxy import tasks
-from proxy.wire.names import KEEP_S, PATIENCE_S, Names
+from proxy.wire.names import KEEP_S, PATIENCE_S, Address, Addresses, Names
 
 GONE = socket.gaierror(socket.EAI_NONAME, "no such name")
 TROUBLE = socket.gaierror(socket.EAI_AGAIN, "try again")
 
 
-class Machine(AbstractResolver):
+class Machine:
     """A resolver that says what a test tells it: an address, an error, or nothing ever."""
 
     def __init__(self, says: str | OSError | None = "10.0.0.1") -> None:
         self.says = says
         self.asked = 0
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    async def __call__(self, host: str, port: int) -> Addresses:
         self.asked += 1
         if self.says is None:
             await asyncio.Event().wait()
         if isinstance(self.says, OSError):
             raise self.says
-        address = {"hostname": host, "host": str(self.says), "port": port, "family": socket.AF_INET}
-        return [ResolveResult(**address, proto=0, flags=0)]  # type: ignore[typeddict-item]
-
-    async def close(self) -> None: ...
+        return [Address(str(self.says), port, socket.AF_INET)]
 
 
 class Clock:
@@ -49,7 +43,7 @@ class Clock:
 
 
 async def address(names: Names) -> str:
-    return (await names.resolve("engine", 80))[0]["host"]
+    return (await names.resolve("engine", 80))[0].host
 
 
 async def test_name_is_looked_up_for_each_connection() -> None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from proxy.protocol.headers import Pairs
+from proxy.protocol.fields import Fields, raw
 
 # As OpenAI's clients send a key, then Anthropic's, then Azure's.
-_BEARER, _PLAIN = "authorization", ("x-api-key", "api-key")
+_BEARER, _PLAIN = b"authorization", (b"x-api-key", b"api-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +25,23 @@ class ClientKey:
     digest: bytes
 
 
-def presented_keys(pairs: Pairs) -> tuple[str, ...]:
-    """The keys that a request carries, at most one a header: of a header that is given twice the first counts."""
-    first: dict[str, str] = {}
-    for name, value in pairs:
+def presented_keys(fields: Fields) -> tuple[bytes, ...]:
+    """The keys that a request carries, at most one a field: of a field that is given twice the first counts."""
+    first: dict[bytes, bytes] = {}
+    for name, value in fields:
         first.setdefault(name.lower(), value)
-    found = (_after("bearer", first.get(_BEARER, "")), *(first.get(name, "").strip() for name in _PLAIN))
+    found = (_after(b"bearer", first.get(_BEARER, b"")), *(first.get(name, b"").strip() for name in _PLAIN))
     return tuple(key for key in found if key)
 
 
-def client_of(clients: Sequence[ClientKey], keys: Sequence[str]) -> str | None:
+def client_of(clients: Sequence[ClientKey], keys: Sequence[bytes]) -> str | None:
     """The name of the client whose key is among `keys`; None where there is no such client.
 
     Every key is compared with every client's, whole and to the end: how long it takes depends on their numbers alone.
     """
     found = None
     for key in keys:
-        digest = _digest(key)
+        digest = sha256(key).digest()
         for client in clients:
             same = hmac.compare_digest(digest, client.digest)
             found = client.name if same and found is None else found
@@ -53,22 +53,21 @@ def carries_token(authorization: str, token: str) -> bool:
 
     Of both the digests are compared, so that not even the token's length shows.
     """
-    said = _after("bearer", authorization) or _password(_after("basic", authorization))
-    return hmac.compare_digest(_digest(said), _digest(token))
+    given = raw(authorization)
+    said = _after(b"bearer", given) or _password(_after(b"basic", given))
+    return hmac.compare_digest(sha256(said).digest(), sha256(raw(token)).digest())
 
 
-def _after(scheme: str, authorization: str) -> str:
-    """The credentials of an Authorization header of this scheme, "" for any other."""
-    said, _, credentials = authorization.strip().partition(" ")
-    return credentials.strip() if said.lower() == scheme else ""
+def _after(scheme: bytes, authorization: bytes) -> bytes:
+    """The credentials of an Authorization field of this scheme, b"" for any other."""
+    said, _, credentials = authorization.strip().partition(b" ")
+    return credentials.strip() if said.lower() == scheme else b""
 
 
-def _password(credentials: str) -> str:
+def _password(credentials: bytes) -> bytes:
     try:
-        return base64.b64decode(credentials, validate=True).decode("latin-1").partition(":")[2]
-    except (binascii.Error, ValueError):
-        return ""
-
-
-def _digest(text: str) -> bytes:
-    return sha256(text.encode("utf-8", "surrogateescape")).digest()
+        decoded = base64.b64decode(credentials, validate=True)
+    except binascii.Error:
+        return b""
+    # What is not ASCII is taken for Latin-1 (RFC 7617, section 2), and compared with the token as UTF-8.
+    return raw(decoded.partition(b":")[2].decode("latin-1"))

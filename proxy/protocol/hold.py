@@ -15,7 +15,8 @@ line ends; lower would let ordinary long events (log probabilities, tool argumen
 _EMPTY_LINE = re.compile(
     rb"(?:\r\n|\r(?!\n)|\n)(?=(\r\n|\r|\n))"
 )  # a line end followed by one; the group ends the event
-_COMMENTS = re.compile(rb"(?::[^\r\n]*(?:\r\n|\r|\n))*")
+# The end of a line behind which no comment comes. A pattern of all the comments at once would keep a note of each.
+_LAST_COMMENT = re.compile(rb"(?:\n|\r(?!\n))(?!:)")
 _LONGEST_MARK = 4  # CR LF CR LF: a boundary may begin this many bytes before what has just come, less one
 
 
@@ -23,18 +24,18 @@ class EventHold:
     """One stream's held bytes. `overflowed` says that the event under way was too long and passes unheld: what has
     been passed on does then not end at a boundary."""
 
-    __slots__ = ("_held", "_mode", "overflowed")
+    __slots__ = ("_end", "_held", "_mode", "overflowed")
 
     def __init__(self, dialect: Dialect) -> None:
         self._mode = dialect
+        # What a piece ends with that needs no holding: every piece of an answer without events.
+        self._end = b"" if dialect is Dialect.PLAIN else b"\n" if dialect is Dialect.OLLAMA else b"\n\n"
         self._held = bytearray()  # while overflowed: the last bytes passed on, kept to see a boundary across pieces
         self.overflowed = False
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; returns what may be passed on: all up to the end of the last whole event."""
-        if self._mode is Dialect.PLAIN:
-            return data
-        if not self._held and data.endswith(b"\n" if self._mode is Dialect.OLLAMA else b"\n\n"):
+        if not self._held and data.endswith(self._end):
             return data
         return self._pass_overflowed(data) if self.overflowed else self._pass_held(data)
 
@@ -89,5 +90,8 @@ class EventHold:
 
 def _after_comments(recent: bytearray, end: int) -> int:
     """Past whole comment lines that follow a boundary: they belong to no event, and waiting would defeat them."""
-    comments = _COMMENTS.match(recent, end)
-    return comments.end() if comments else end
+    if not recent.startswith(b":", end):
+        return end
+    if last := _LAST_COMMENT.search(recent, end):
+        return last.end()
+    return max(end, recent.rfind(b"\n", end) + 1, recent.rfind(b"\r", end) + 1)

@@ -25,6 +25,10 @@ library, which is ten times slower: up to here."""
 MAX_MODEL_CHARS = 256
 """Longer model names are not carried along: no engine serves one, and names end in logs."""
 
+COLLECTED_BYTES = 16 * 1024
+"""A shorter body is parsed with the garbage collection on, which it can set off a dozen times at most."""
+
+_JSON, _OLLAMA = b"application/json", Dialect.OLLAMA
 _GRAMMARS = (
     "regex",
     "ebnf",
@@ -37,33 +41,34 @@ _GRAMMARS = (
     "guided_grammar",
     "guided_json_object",
 )
+_BINDING = frozenset({*_GRAMMARS, *("text", "response_format", "tool_choice", "sampling_params", "parameters")})
 
 
-def read_traits(
-    route: Route, body: bytes, content_type: str, content_encoding: str | None, asked: Role | None
-) -> Traits:
+def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding: bytes, asked: Role | None) -> Traits:
     """The traits of one request. Never raises: a body that cannot be read weighs 1 and the engine answers for it.
 
-    `content_type` and `content_encoding` are the header values ("" and None where absent); `asked` is passed through.
+    `content_type` and `content_encoding` are the fields' values (b"" where absent); `asked` is passed through.
     """
     value = _peek(body, content_type, content_encoding)
     model = value.get("model")
     return Traits(
-        weight=weigh(route.template, value),
-        stream=_streams(route, value.get("stream")),
-        model=model if isinstance(model, str) and len(model) <= MAX_MODEL_CHARS else None,
-        prompt_bytes=len(body),
-        constrained=_constrained(value) or (route.dialect is Dialect.OLLAMA and bool(value.get("format"))),
-        session=value.get("session_params") is not None or value.get("previous_response_id") is not None,
-        asked=asked,
+        weigh(route.template, value),
+        _streams(route, value.get("stream")),
+        model if isinstance(model, str) and len(model) <= MAX_MODEL_CHARS else None,
+        len(body),
+        _constrained(value) or (route.dialect is _OLLAMA and bool(value.get("format"))),
+        value.get("session_params") is not None or value.get("previous_response_id") is not None,
+        asked,
     )
 
 
-def _peek(body: bytes, content_type: str, content_encoding: str | None) -> dict[str, Any]:
+def _peek(body: bytes, content_type: bytes, content_encoding: bytes) -> dict[str, Any]:
     """The parsed object, empty where the body is too long, coded, not JSON or not an object."""
-    if len(body) > PEEK_MAX_BYTES or (content_encoding or "identity").strip().lower() != "identity":
+    if len(body) > PEEK_MAX_BYTES:
         return {}
-    if content_type and "json" not in content_type.lower():
+    if content_encoding and content_encoding.strip().lower() not in (b"", b"identity"):
+        return {}
+    if content_type and content_type != _JSON and b"json" not in content_type.lower():
         return {}
     value = _parse(body)
     return value if isinstance(value, dict) else {}
@@ -72,8 +77,9 @@ def _peek(body: bytes, content_type: str, content_encoding: str | None) -> dict[
 def _parse(body: bytes) -> object:
     """The value of a JSON body, None where it is none. Collecting garbage while a million brackets become objects would
     hold the loop four times as long as the parsing."""
-    collecting = gc.isenabled()
-    gc.disable()
+    collecting = len(body) > COLLECTED_BYTES and gc.isenabled()
+    if collecting:
+        gc.disable()
     try:
         return orjson.loads(body)
     except ValueError:
@@ -94,13 +100,15 @@ def _parse_leniently(body: bytes) -> object:
 
 def _streams(route: Route, stream: object) -> bool:
     """Whether the client asked for a stream; Ollama streams unless told not to."""
-    if route.dialect is Dialect.OLLAMA and route.kind is RouteClass.DECODE:
+    if route.dialect is _OLLAMA and route.kind is RouteClass.DECODE:
         return stream is not False
     return stream is True
 
 
 def _constrained(body: dict[str, Any]) -> bool:
     """Whether the output is bound by a grammar, a schema or a tool that must be called."""
+    if body.keys().isdisjoint(_BINDING):
+        return False
     text = body.get("text")
     return (
         any(_holds_grammar(place) for place in (body, *sampling_params(body)))

@@ -4,50 +4,28 @@ For a stream whose content has begun. A test may say no in vain (spaces in the J
 in vain for JSON as the engines write it. Not here: reading (answers.py).
 """
 
+import re
 from collections.abc import Callable
 
 from proxy.model import Dialect
 
+# All begin with a quotation mark and nothing else: the search then leaps from one to the next, and costs the same for a
+# long text as for a short one but for the leap.
+_CHOICES = re.compile(rb'"(?:error"|usage"(?!:null)|finish_reason"(?!:null))')
+# Every event has counts, and those of the last one, with its finish reason, are the ones that count.
+_GENERATE = re.compile(rb'"(?:error"|finish_reason"(?!:null))')
+_MESSAGES = re.compile(rb'"(?:error"|message_)')
+_RESPONSES = re.compile(rb'"(?:error"|response\.(?:completed|failed|incomplete)")')
+_OLLAMA = re.compile(rb'"(?:error"|done"(?!:false))')
 
-def _choices_quiet(data: bytes) -> bool:
-    """Chat and completions: no finish reason but null, no usage but null, no error."""
-    return (
-        data.count(b'"finish_reason"') == data.count(b'"finish_reason":null')
-        and data.count(b'"usage"') == data.count(b'"usage":null')
-        and b'"error"' not in data
-    )
-
-
-def _generate_quiet(data: bytes) -> bool:
-    """Native: every event has counts, and those of the last one, with its finish reason, are the ones that count."""
-    return data.count(b'"finish_reason"') == data.count(b'"finish_reason":null') and b'"error"' not in data
-
-
-def _messages_quiet(data: bytes) -> bool:
-    return b'"message_' not in data and b'"error"' not in data
-
-
-def _responses_quiet(data: bytes) -> bool:
-    return (
-        b'"response.completed"' not in data
-        and b'"response.failed"' not in data
-        and b'"response.incomplete"' not in data
-        and b'"error"' not in data
-    )
-
-
-def _ollama_quiet(data: bytes) -> bool:
-    return data.count(b'"done"') == data.count(b'"done":false') and b'"error"' not in data
-
-
-_QUIET: dict[Dialect, Callable[[bytes], bool]] = {
-    Dialect.GENERATE: _generate_quiet,
-    Dialect.MESSAGES: _messages_quiet,
-    Dialect.RESPONSES: _responses_quiet,
-    Dialect.OLLAMA: _ollama_quiet,
+_TELLING = {
+    Dialect.GENERATE: _GENERATE,
+    Dialect.MESSAGES: _MESSAGES,
+    Dialect.RESPONSES: _RESPONSES,
+    Dialect.OLLAMA: _OLLAMA,
 }
 
 
-def quiet_test(dialect: Dialect) -> Callable[[bytes], bool]:
-    """The test for a dialect: true for whole events that tell no finish, usage, error or end."""
-    return _QUIET.get(dialect, _choices_quiet)
+def telling_search(dialect: Dialect) -> Callable[[bytes], object]:
+    """The search of a dialect: None for whole events that tell no finish, usage, error or end."""
+    return _TELLING.get(dialect, _CHOICES).search

@@ -11,7 +11,7 @@ import orjson
 from proxy.model import Dialect, Usage
 from proxy.protocol.answers import EventFacts, StreamError, add, read_answer, read_event
 from proxy.protocol.hold import HOLD_MAX_BYTES, EventHold
-from proxy.protocol.quiet import quiet_test
+from proxy.protocol.quiet import telling_search
 
 __all__ = ["HOLD_MAX_BYTES", "MAX_LINE_BYTES", "EventHold", "Scanner", "StreamError", "read_answer"]
 
@@ -40,8 +40,8 @@ class Scanner:
         "_ndjson",
         "_open",
         "_payload",
-        "_quiet",
         "_skipping",
+        "_telling",
         "_unread",
         "aborted",
         "ended",
@@ -63,7 +63,7 @@ class Scanner:
         self.usage = Usage()
         self.error: StreamError | None = None
         self._dialect = dialect
-        self._quiet = quiet_test(dialect)
+        self._telling = telling_search(dialect)
         self._ndjson = dialect is Dialect.OLLAMA
         self._line = bytearray()  # the beginning of a line whose end has not come
         self._skipping = False  # inside a line that is too long
@@ -80,8 +80,19 @@ class Scanner:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream, cut anywhere. Never raises."""
-        waiting = self._line or self._open or self._skipping or not self.first_content
-        if not waiting and (events := self._count_plain(data)) and self._quiet(data):
+        if not self.first_content or self._line or self._open or self._skipping:
+            events = 0
+        # One event in one line, as nearly every piece is; `find` of one byte is several times as quick as `in`.
+        elif (
+            data.startswith(b"data:")
+            and data.endswith(b"}\n\n")
+            and data.find(b"\n") == len(data) - 2
+            and data.find(b"\r") < 0
+        ):
+            events = 1
+        else:
+            events = self._count_plain(data)
+        if events and self._telling(data) is None:
             self._after_cr = False
             self.events += events
         elif data:
@@ -97,17 +108,14 @@ class Scanner:
 
     def _count_plain(self, data: bytes) -> int:
         """How many events `data` is, where it is nothing but whole events of one line each; 0 where it is not."""
+        ends = data.count(b"\n")
         if self._ndjson:
-            lines = data.count(b"\n")
-            plain = data.endswith(b"\n") and data.count(b"}\n") == lines and b"\r" not in data
-            return lines if plain else 0
-        if not (data.startswith(b"data:") and data.endswith(b"}\n\n")) or b"\r" in data:
+            plain = data.endswith(b"\n") and data.count(b"}\n") == ends and data.find(b"\r") < 0
+            return ends if plain else 0
+        if not (data.startswith(b"data:") and data.endswith(b"}\n\n")) or data.find(b"\r") >= 0:
             return 0
-        events = data.count(b"\n\n")
-        if events == 1:
-            return 1 if data.count(b"\n") == 2 else 0
-        plain = data.count(b"\n") == 2 * events and data.count(b"}\n\ndata:") == events - 1
-        return events if plain else 0
+        # Where one line after another ends with two line ends, and these are all there are, each line is an event.
+        return ends // 2 if ends == 2 * (data.count(b"}\n\ndata:") + 1) else 0
 
     # ------------------------------------------------------------ lines
 
@@ -203,7 +211,7 @@ class Scanner:
             self.error = StreamError()
 
     def _read(self, payload: bytes) -> None:
-        if payload.startswith(_DONE) or (self.first_content and self._quiet(payload)):
+        if payload.startswith(_DONE) or (self.first_content and self._telling(payload) is None):
             return
         try:
             value: Any = orjson.loads(payload)

@@ -54,8 +54,11 @@ _CHOICES_IN_BODY = frozenset(
 
 def weigh(template: str, body: dict[str, Any]) -> int:
     """Sequences of one request, 1 to MAX_WEIGHT: prompts x n. `body` is the parsed object; never raises."""
-    prompts = max((_prompts(field, body.get(field)) for field in _LISTS.get(template, ())), default=1)
-    return min(prompts * _choices(template, body), MAX_WEIGHT)
+    prompts = 1
+    for field in _LISTS.get(template, ()):
+        prompts = max(prompts, _prompts(field, body.get(field)))
+    weight = prompts * _choices(template, body)
+    return weight if weight < MAX_WEIGHT else MAX_WEIGHT
 
 
 def _prompts(field: str, value: object) -> int:
@@ -93,6 +96,8 @@ def sampling_params(body: dict[str, Any]) -> list[dict[str, Any]]:
 def _believed(n: object) -> int:
     """`n` where it is a whole number of at least 1, also as 4.0 or "4", which engines take for 4; true and false are
     not numbers here."""
+    if n is None:
+        return 1
     if isinstance(n, str) and len(n) < MAX_DIGITS and n.strip().isdecimal():
         n = int(n)
     if isinstance(n, float) and n.is_integer():

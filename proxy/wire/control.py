@@ -1,14 +1,24 @@
-"""The proxy's own questions to an engine, over a pool of their own: a busy data path must not starve them."""
+"""The proxy's own questions to an engine, over a pool of their own: a busy data path must not starve them.
+
+They are few, so they go through aiohttp's client. Not here: clients' requests (calls.py).
+"""
 
 import asyncio
+import socket
 from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
+from proxy.protocol.answer_head import MAX_HEAD_BYTES
+from proxy.wire.calls import MAX_AGE_S, POOL_IDLE_S
+from proxy.wire.connection import notice_vanished_host
 from proxy.wire.names import Names
-from proxy.wire.upstream import open_session
 
 # Answers to control questions are some kilobytes (/server_info 31 KB, /metrics some 100 KB); more is not for us.
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -34,7 +44,7 @@ class Control:
 
     async def get(self, path: str, *, within_s: float) -> Reply:
         """GET a path. Raises BackendUnreachable or BackendBroken, also for lateness and for an answer too large."""
-        self._session = self._session or open_session(self._connect_s, self._names, keep=True)
+        self._session = self._session or _open_session(self._connect_s, self._names)
         try:
             async with (
                 asyncio.timeout(within_s),
@@ -70,3 +80,85 @@ async def _whole(content: aiohttp.StreamReader) -> bytes:
             raise ValueError("the answer is too large to be one to a control question")
         pieces.append(data)
     return b"".join(pieces)
+
+
+def _open_session(connect_s: float, names: Names) -> aiohttp.ClientSession:
+    """A client session that adds nothing to a request and takes nothing from the environment."""
+    session = aiohttp.ClientSession(
+        connector=_Pool(
+            limit=0,
+            use_dns_cache=False,
+            resolver=Resolver(names),
+            socket_factory=_open_socket,
+            keepalive_timeout=POOL_IDLE_S,
+        ),
+        timeout=aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s, sock_read=None),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        max_line_size=MAX_HEAD_BYTES,
+        max_field_size=MAX_HEAD_BYTES,
+        requote_redirect_url=False,
+    )
+    # aiohttp would ask again by itself when a kept connection fails, however late; the next question is soon enough.
+    session._retry_connection = False
+    return session
+
+
+def _open_socket(address: "aiohttp.AddrInfoType") -> socket.socket:
+    opened = socket.socket(*address[:3])
+    notice_vanished_host(opened)
+    return opened
+
+
+class Resolver(AbstractResolver):
+    """A backend's names, in aiohttp's words."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """See AbstractResolver.resolve."""
+        return [
+            ResolveResult(
+                hostname=host,
+                host=each.host,
+                port=each.port,
+                family=each.family,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for each in await self._names.resolve(host, port)
+            if family in (socket.AF_UNSPEC, each.family)
+        ]
+
+    async def close(self) -> None:
+        """The names are their line's, and closed with it."""
+
+
+class _Pool(aiohttp.TCPConnector):
+    """Kept connections, less those on which something came while nobody had asked: it is no answer to who asks next.
+    And less the old ones: a name may have another address by now."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self._opened_s: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+
+    async def _create_connection(self, *asked: Any, **how: Any) -> Any:
+        protocol = await super()._create_connection(*asked, **how)
+        self._opened_s[protocol] = monotonic()
+        return protocol
+
+    async def _get(self, key: Any, traces: Any) -> Any:
+        while (connection := await super()._get(key, traces)) is not None:
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close and self._age_s(protocol) < MAX_AGE_S:
+                return connection
+            connection.close()
+        return None
+
+    def _age_s(self, protocol: Any) -> float:
+        return monotonic() - self._opened_s.get(protocol, 0.0)

@@ -6,12 +6,9 @@ than one at a time for a name: one whose lookups hang holds a single thread, and
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
-
-from aiohttp import ThreadedResolver
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from proxy import tasks
 
@@ -24,8 +21,34 @@ KEEP_S = 300.0
 # What a resolver says that knows: this name has no address. The last one is then not to be used any more.
 NO_ADDRESS = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
-Addresses = list[ResolveResult]
-_Key = tuple[str, int, socket.AddressFamily]
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One place where a name listens: a numeric host, with the zone of a link-local IPv6 address behind a "%"."""
+
+    host: str
+    port: int
+    family: int
+
+
+Addresses = list[Address]
+Machine = Callable[[str, int], Awaitable[Addresses]]
+_Key = tuple[str, int]
+
+
+async def ask_machine(host: str, port: int) -> Addresses:
+    """What this machine's resolver says, in its order of preference. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return [
+        Address(_numeric(*address), port, family)
+        for family, _, _, _, address in found
+        if family in (socket.AF_INET, socket.AF_INET6)
+    ]
+
+
+def _numeric(host: str | int, _port: str | int, _flow: int = 0, zone: int = 0) -> str:
+    return f"{host}%{zone}" if zone else str(host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +59,19 @@ class _Known:
     at_s: float
 
 
-class Names(AbstractResolver):
+class Names:
     """The resolver of one backend's connections; `machine` is asked for every one of them."""
 
-    def __init__(self, machine: AbstractResolver | None = None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, machine: Machine = ask_machine, clock: Callable[[], float] = monotonic) -> None:
         self._machine = machine
         self._clock = clock
         self._known: dict[_Key, _Known] = {}
         self._lookups: dict[_Key, asyncio.Task[Addresses | OSError]] = {}
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int) -> Addresses:
         """The addresses of `host`. Where some are known already it waits PATIENCE_S at most, else as long as the lookup
         takes. Raises OSError for a name that has no address, or that was never found; failures are not kept."""
-        key = (host, port, family)
+        key = (host, port)
         lookup = self._lookups.get(key) or self._look_up(key)
         known = self._known.get(key)
         usable = known is not None and self._clock() - known.at_s < KEEP_S
@@ -74,10 +95,8 @@ class Names(AbstractResolver):
 
     async def _ask(self, key: _Key) -> Addresses | OSError:
         """What the machine says; a failure is returned, since those who wait may be gone and nobody else looks."""
-        self._machine = self._machine or ThreadedResolver()
-        host, port, family = key
         try:
-            addresses = await self._machine.resolve(host, port, family)
+            addresses = await self._machine(*key)
         except OSError as error:
             if isinstance(error, socket.gaierror) and error.errno in NO_ADDRESS:
                 self._known.pop(key, None)

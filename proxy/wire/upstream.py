@@ -18,6 +18,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from proxy.errors import BackendBroken, BackendUnreachable, ConnectTimeout, StaleConnection, UpstreamError
+from proxy.wire.control import Resolver
 from proxy.wire.names import Names
 
 # Both engines run uvicorn, which closes a kept connection after 5 s of idleness; one used again just then is lost.
@@ -182,7 +183,12 @@ class AiohttpUpstream:
 
 def open_session(connect_s: float, names: Names, *, keep: bool) -> aiohttp.ClientSession:
     """A client session that adds nothing to a request and takes nothing from the environment."""
-    how: dict[str, Any] = {"limit": 0, "use_dns_cache": False, "resolver": names, "socket_factory": _open_socket}
+    how: dict[str, Any] = {
+        "limit": 0,
+        "use_dns_cache": False,
+        "resolver": Resolver(names),
+        "socket_factory": _open_socket,
+    }
     connector = _Pool(**how, keepalive_timeout=POOL_IDLE_S) if keep else aiohttp.TCPConnector(**how, force_close=True)
     session = aiohttp.ClientSession(
         connector=connector,

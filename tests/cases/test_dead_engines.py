@@ -22,7 +22,7 @@ from fakes.failing import (
     serve_any,
 )
 from fakes.leaping import leaping, passed_s
-from fakes.lookups import through
+from fakes.lookups import resolve_by
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
@@ -125,7 +125,7 @@ class Names:
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     resolver = Names()
-    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", through(resolver))
+    resolve_by(monkeypatch, resolver)
     yield resolver
     resolver.let_go.set()
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange, FakeEngine, either, stream
-from fakes.lookups import through
+from fakes.lookups import resolve_by
 from fakes.process import ROOT, launched
 from fakes.process import settings as file_settings
 from fakes.proxy import running, settings
@@ -210,7 +210,7 @@ async def test_h34_last_address_of_an_engine_is_used_while_its_resolver_fails_th
             raise socket.gaierror(socket.EAI_AGAIN, "try again")
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))]
 
-    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", through(found))
+    resolve_by(monkeypatch, found)
     monkeypatch.setattr("proxy.wire.pair.Names", fresh_names.Names)
 
     async def closing(exchange: Exchange) -> None:
@@ -278,7 +278,7 @@ def two_families(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ]
         return [each for each in both if family in (0, each[0])]
 
-    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", through(found))
+    resolve_by(monkeypatch, found)
     return asked
 
 

@@ -2,24 +2,35 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
-from aiohttp.abc import ResolveResult
+import pytest
+import uvloop
+
+# The product's loop, and the one of cases that leap.
+LOOPS: tuple[Any, ...] = (uvloop.Loop, asyncio.BaseEventLoop)
 
 
-def through(getaddrinfo: Callable[..., Any]) -> Callable[..., Awaitable[list[ResolveResult]]]:
-    """What stands in for `aiohttp.ThreadedResolver.resolve` where `getaddrinfo` is the machine's own function."""
+def resolve_by(monkeypatch: pytest.MonkeyPatch, getaddrinfo: Callable[..., Any]) -> None:
+    """Let `getaddrinfo` be the machine's own function for every loop, which is asked for names alone."""
+    for loop in LOOPS:
+        monkeypatch.setattr(loop, "getaddrinfo", _asked(getaddrinfo, loop.getaddrinfo))
 
-    async def resolve(
-        _: object, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        found = await asyncio.to_thread(getaddrinfo, host, port, family, socket.SOCK_STREAM)
-        return [
-            ResolveResult(
-                hostname=host, host=address[0], port=address[1], family=kind, proto=proto, flags=socket.AI_NUMERICHOST
-            )
-            for kind, _, proto, _, address in found
-        ]
 
-    return resolve
+def _asked(getaddrinfo: Callable[..., Any], true: Callable[..., Any]) -> Callable[..., Any]:
+    async def asked(loop: object, host: str, port: int, *, family: int = 0, **how: Any) -> Any:
+        if _is_address(host):
+            return await true(loop, host, port, family=family, **how)
+        return await asyncio.to_thread(getaddrinfo, host, port, family, socket.SOCK_STREAM)
+
+    return asked
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -18,8 +18,11 @@ from proxy.protocol.openai import MAX_MODEL_CHARS, read_traits
 from proxy.protocol.weights import MAX_WEIGHT
 
 ROUTES = tuple(row for rows in allowlist.ROUTES.values() for row in rows if row.counts)
-TYPES = ("application/json", "", "application/json; charset=utf-8", "text/plain", "APPLICATION/JSON", "a\udc80json")
-CODINGS = (None, "identity", " Identity ", "gzip", "")
+TYPES = (
+    *(b"application/json", b"", b"application/json; charset=utf-8", b"text/plain", b"APPLICATION/JSON"),
+    b"a\x80json",
+)
+CODINGS = (b"", b"identity", b" Identity ", b"gzip", b"\t")
 DIALECTS = tuple(Dialect)
 # Calls of a reading beyond those that grow with the body: a dozen fields are looked at, each by a few functions.
 CALLS_OF_ANY_BODY = 200
@@ -45,7 +48,7 @@ def traits(data: bytes) -> None:
     require(found.prompt_bytes == len(body) and found.asked is asked, "size or wish were changed")
     require(found.model is None or len(found.model) <= MAX_MODEL_CHARS, "a long model name was kept")
     require(all(type(flag) is bool for flag in (found.stream, found.constrained, found.session)), "a flag is no flag")
-    if coding == "gzip":
+    if coding == b"gzip":
         require(found.weight == 1 and not found.constrained, "a coded body was read")
     if len(body) > MAX_COUNTED_BYTES or len(body) % COUNTED_EVERY:
         return

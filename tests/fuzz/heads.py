@@ -1,4 +1,4 @@
-"""What stands in a request's head: targets that must never reach an operator's route, headers that must never smuggle.
+"""What stands in a request's head: targets that must never reach an operator's route, fields that must never smuggle.
 
 The lists of what may not come out are written here anew, so that a gap in the product's own lists shows.
 """
@@ -7,10 +7,12 @@ import re
 from urllib.parse import unquote
 
 from fuzz.draws import Draws, require
+from httptools import HttpRequestParser
 
 from proxy.errors import CrossoverError
 from proxy.protocol import headers, routes
 from proxy.protocol.allowlist import REFUSED, REFUSED_PREFIXES, STATEFUL_PREFIX, UPGRADE_PATHS, EngineKind
+from proxy.protocol.fields import Fields, by_name
 
 ENGINES = tuple(EngineKind)
 METHODS = ("GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "CONNECT", "TRACE", "get")
@@ -21,10 +23,10 @@ MIN_QUOTE_CHARS = 24
 # Decoding once is what engines do; a gateway before an engine may do it once more.
 MAX_DECODINGS = 2
 
-ONE_HOP = {"connection", "proxy-connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
-ONE_HOP |= {"proxy-authenticate", "proxy-authorization"}
-CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+ONE_HOP = {b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+ONE_HOP |= {b"proxy-authenticate", b"proxy-authorization"}
+CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 def route(data: bytes) -> None:
@@ -84,55 +86,73 @@ def _is_operators(engine: EngineKind, path: str) -> bool:
 
 
 def header_filter(data: bytes) -> None:
-    """Neither way lets a hop-by-hop header, a header that Connection names, a control character or a lone surrogate
-    pass; a second filtering changes nothing."""
+    """Neither way lets a hop-by-hop field, one that Connection names or a control character pass; what httptools reads
+    in the head that goes upstream is what was kept; a second filtering changes nothing."""
     draws = Draws(data)
     flags = draws.byte()
-    pairs = [_pair(line) for line in draws.rest().split(b"\n")]
-    key = "key" if flags & 1 else None
+    fields = [_field(line) for line in draws.rest().split(b"\n")]
+    key = b"key" if flags & 1 else None
     drop = bool(flags & 2)
 
-    def up(came: list[tuple[str, str]], peer: str | None = None) -> list[tuple[str, str]]:
-        return headers.upstream_headers(
-            came, host="engine:1", api_key=key, request_id="id", peer=peer, drop_client_key=drop
+    def up(came: Fields, peer: bytes = b"") -> Fields:
+        head = headers.upstream_head(
+            "POST", "/", came, host=b"engine:1", api_key=key, request_id=b"id", peer=peer, drop_client_key=drop
         )
+        return _Read(head).fields
 
-    _require_upstream(pairs, up(pairs, "9.9.9.9"), key=key, drop=drop)
-    once = up(pairs)
-    require(up(once) == once, "filtering upstream headers twice changes them")
-    down = headers.downstream_headers(pairs)
-    _require_clean(pairs, down)
-    require([pair for pair in pairs if pair in down] == down, "answer headers were changed or moved")
-    require(headers.downstream_headers(down) == down, "filtering answer headers twice changes them")
-    found = headers.request_id(pairs)
-    require(found is None or (0 < len(found) <= 128 and not re.search(r"[^\x21-\x7e]", found)), "a bad request id")
+    _require_upstream(fields, up(fields, b"9.9.9.9"), key=key, drop=drop)
+    once = up(fields)
+    require(up(once) == once, "filtering upstream fields twice changes them")
+    down = headers.downstream_fields(fields)
+    _require_clean(fields, down)
+    require([field for field in fields if field in down] == down, "answer fields were changed or moved")
+    require(headers.downstream_fields(down) == down, "filtering answer fields twice changes them")
+    found = headers.request_id(by_name(fields))
+    require(found is None or (0 < len(found) <= 128 and not re.search(rb"[^\x21-\x7e]", found)), "a bad request id")
 
 
-def _pair(line: bytes) -> tuple[str, str]:
+def _field(line: bytes) -> tuple[bytes, bytes]:
     name, _, value = line.partition(b":")
-    return name.decode("utf-8", "surrogateescape"), value.strip(b" \t").decode("utf-8", "surrogateescape")
+    return name, value.strip(b" \t")
 
 
-def _require_upstream(came: list[tuple[str, str]], sent: list[tuple[str, str]], *, key: str | None, drop: bool) -> None:
+class _Read:
+    """What a strict parser reads in one head; it raises for anything that is none."""
+
+    def __init__(self, head: bytes) -> None:
+        self.fields: Fields = []
+        self._ended = False
+        HttpRequestParser(self).feed_data(head)
+        require(self._ended, "the head does not end")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._ended = True
+
+
+def _require_upstream(came: Fields, sent: Fields, *, key: bytes | None, drop: bool) -> None:
     _require_clean(came, sent)
     names = [name.lower() for name, _ in sent]
-    require(names.count("host") == 1 and ("Host", "engine:1") in sent, "Host is not the engine's alone")
-    require(names.count("x-forwarded-for") == 1, "X-Forwarded-For is not one line")
-    hops = next(value for name, value in sent if name.lower() == "x-forwarded-for")
-    require(hops.endswith("9.9.9.9"), "our own peer is not last in X-Forwarded-For")
-    require(names.count("x-request-id") == 1, "X-Request-ID is not one line")
-    framing = {"content-length", "expect", "http2-settings"}.intersection(names)
-    require(not framing, f"{framing} of the client's connection passed")
-    require(not any(name.startswith("x-crossover-") for name in names), "an instruction to us passed")
-    keys = [value for name, value in sent if name.lower() in ("authorization", "x-api-key")]
-    require(keys == ["Bearer key"] if key else not (drop and keys), "the wrong key goes to the engine")
+    require(names.count(b"host") == 1 and (b"Host", b"engine:1") in sent, "Host is not the engine's alone")
+    require(names.count(b"x-forwarded-for") == 1, "X-Forwarded-For is not one line")
+    hops = next(value for name, value in sent if name.lower() == b"x-forwarded-for")
+    require(hops.endswith(b"9.9.9.9"), "our own peer is not last in X-Forwarded-For")
+    require(names.count(b"x-request-id") == 1, "X-Request-ID is not one line")
+    framing = {b"content-length", b"expect", b"http2-settings"}.intersection(names)
+    require(not framing, f"{framing!r} of the client's connection passed")
+    require(not any(name.startswith(b"x-crossover-") for name in names), "an instruction to us passed")
+    keys = [value for name, value in sent if name.lower() in (b"authorization", b"x-api-key")]
+    require(keys == [b"Bearer key"] if key else not (drop and keys), "the wrong key goes to the engine")
 
 
-def _require_clean(came: list[tuple[str, str]], passed: list[tuple[str, str]]) -> None:
-    named = {part.strip().lower() for name, value in came if name.lower() == "connection" for part in value.split(",")}
-    named -= {"host", "content-length", "x-forwarded-for", "x-request-id", "authorization"}
+def _require_clean(came: Fields, passed: Fields) -> None:
+    named = {
+        part.strip().lower() for name, value in came if name.lower() == b"connection" for part in value.split(b",")
+    }
+    named -= {b"host", b"content-length", b"x-forwarded-for", b"x-request-id", b"authorization"}
     for name, value in passed:
         require(name.lower() not in ONE_HOP | named, f"{name!r} speaks of one connection only and passed")
-        require(TOKEN.fullmatch(name) is not None, f"{name!r} is no header name and passed")
-        require(CONTROL.search(value) is None, f"a control character passed in {name}")
-        value.encode("utf-8")  # a lone surrogate would raise: it stands for bytes that are no UTF-8
+        require(TOKEN.fullmatch(name) is not None, f"{name!r} is no field name and passed")
+        require(CONTROL.search(value) is None, f"a control character passed in {name!r}")
