@@ -23,8 +23,8 @@ from proxy.wire.request import Incoming, Request
 MAX_AHEAD_BYTES = 65536
 # No client has so many requests under way on one connection; browsers have one, the busiest libraries a few.
 MAX_AHEAD = 32
-# For so long a client that still sends may go on, unheard, to come to its answer: closed outright, the kernel would take
-# the answer back.
+# For so long a client that still sends may go on, unheard, to come to its answer: closed outright, the kernel would
+# take the answer back.
 LINGER_S = 10.0
 # SO_LINGER on, for no time: closing the socket then sends a reset instead of an orderly end.
 AT_ONCE = struct.pack("ii", 1, 0)
@@ -270,7 +270,7 @@ class Client(asyncio.Protocol):
     def _tell_refusal(self, error: CrossoverError) -> None:
         self.host.refused(error, self.peer)
         none = Incoming(None, expected=False)
-        nothing = Request("", "", [], {}, none, self, http10=False, keeps=False, peer=self.peer)
+        nothing = Request("", "", [], {}, incoming=none, client=self, http10=False, keeps=False, peer=self.peer)
         Downstream(nothing).tell(error_reply(error, Dialect.PLAIN, close=True))
         self._finish()
 
@@ -349,20 +349,22 @@ class Client(asyncio.Protocol):
         """Whether a request has come and its answer is not written yet."""
         return self._answering is not None or bool(self._queue)
 
+    def is_silent(self) -> bool:
+        """Whether its first request has not begun to come."""
+        return self in self.host.heads and self._reader.unfinished_bytes == 0
+
     def leave(self) -> None:
-        """Close the connection as soon as no request is on it. One whose head or body is coming is let come, and one
-        that has just been made has a moment to begin: `Connection: close` on the answer ends it then."""
-        if self._reader.in_body or self in self.host.heads:
-            return
+        """Close the connection as soon as no request is on it. One whose head or body is coming is let come, and
+        `Connection: close` on its answer ends the connection then."""
         if self.is_busy():
-            self._keeps = False
-        elif self.transport is not None:
+            self._keeps = self._keeps and self._reader.in_body
+        elif not self._reader.unfinished_bytes:
             self._finish()
 
     def give_up_head(self) -> None:
         """End a connection whose head takes too long; one that has sent nothing has asked nothing."""
         if self._reader.unfinished_bytes == 0:
-            self.drop(CloseReason.SILENT)
+            self.dismiss(CloseReason.SILENT)
         else:
             limit_s = self.host.rules.head_timeout_s
             self.refuse(HeadTimeout(f"the head of the request took longer than listen.head_timeout_s ({limit_s:g} s)"))
@@ -389,6 +391,12 @@ class Client(asyncio.Protocol):
         elif self._unread is None or self._unread[0] != unsent_bytes:
             self._unread = (unsent_bytes, now_s)
         return 0.0 if self._unread is None else now_s - self._unread[1]
+
+    def dismiss(self, reason: CloseReason) -> None:
+        """Close a connection on which nothing is under way, and count it."""
+        if self.transport is not None:
+            self.host.closed(reason)
+            self.transport.close()
 
     def drop(self, reason: CloseReason) -> None:
         """Close the connection now and count it: the client is then gone like any other that leaves."""

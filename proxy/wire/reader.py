@@ -115,8 +115,12 @@ class Reader:
         http10, keeps = version == "1.0", parser.should_keep_alive()
         method = parser.get_method()
         request = Request(
-            *(_METHODS.get(method) or text(method), text(target), fields, names, self._body_of(names, http10=http10)),
-            client,
+            _METHODS.get(method) or text(method),
+            text(target),
+            fields,
+            names,
+            incoming=self._body_of(names, http10=http10),
+            client=client,
             http10=http10,
             keeps=keeps,
             peer=client.peer,
