@@ -119,9 +119,7 @@ class App:
             )
         self.admin_port = await self._listen_admin(admin.host, admin.port)
         try:
-            self.port = await self._front.listen(
-                listen.host, listen.port, backlog=BACKLOG, tls=self._tls.get("listen")
-            )
+            self.port = await self._front.listen(listen.host, listen.port, backlog=BACKLOG, tls=self._tls.get("listen"))
         except OSError as error:
             raise ConfigError(_cannot_listen("listen", listen.host, listen.port, error)) from error
         self.phase = Phase.SERVING
@@ -291,9 +289,7 @@ class App:
         return False, problems
 
     async def _listen_admin(self, host: str, port: int) -> int:
-        runner = self._admin = web.AppRunner(
-            Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S
-        )
+        runner = self._admin = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
         await runner.setup()
         try:
             await Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get("admin")).start()
