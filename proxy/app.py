@@ -89,8 +89,7 @@ class App:
             self.door, self.metrics, logger, connection_rules(settings), keepalive_s=settings.listen.keepalive_s
         )
         self._tls: dict[str, TlsPort] = {}  # by section; empty without TLS
-        self._runners: list[web.BaseRunner] = []
-        self._site: Site | None = None
+        self._admin: web.AppRunner | None = None
         self._turn = asyncio.Lock()  # starting and reloading, one at a time
         self.port = 0
         self.admin_port = 0
@@ -119,10 +118,11 @@ class App:
                 closed=self.metrics.closed,
                 room=self._front.room if section == "listen" else _endless,
             )
-        admin_runner = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
-        self.admin_port, _ = await self._listen(admin_runner, "admin", admin.host, admin.port)
-        front_runner = web.ServerRunner(self._front, shutdown_timeout=END_WITHIN_S)
-        self.port, self._site = await self._listen(front_runner, "listen", listen.host, listen.port)
+        self.admin_port = await self._listen_admin(admin.host, admin.port)
+        try:
+            self.port = await self._front.listen(listen.host, listen.port, backlog=BACKLOG, tls=self._tls.get("listen"))
+        except OSError as error:
+            raise ConfigError(_cannot_listen("listen", listen.host, listen.port, error)) from error
         self.phase = Phase.SERVING
         self._caution()
         self.logger.info(
@@ -140,12 +140,11 @@ class App:
             await asyncio.sleep(timeouts.settle_s)
         self.phase = Phase.DRAINING
         self.door.closed = True
-        self._front.pre_shutdown()
+        self._front.leave()
         until_s = self.desk.clock() + timeouts.drain_s
         # The port stays open while answers run: who still comes is told to go elsewhere, not left without a word.
         await self._until(lambda: not self.relay.trips, until_s)
-        if self._site is not None:
-            await self._site.stop()
+        self._front.stop_listening()
         await self._until(lambda: not self._front.is_busy(), until_s)
         await self._end()
 
@@ -158,8 +157,9 @@ class App:
     async def stop(self) -> None:
         """Close every socket and task. In flight is zero afterwards."""
         await self._end()
-        for runner in reversed(self._runners):
-            await runner.cleanup()
+        await self._front.close(END_WITHIN_S)
+        if self._admin is not None:
+            await self._admin.cleanup()
         for port in self._tls.values():
             await port.stop()
         self.phase = Phase.STOPPED
@@ -220,7 +220,7 @@ class App:
         return read(
             self.desk,
             waiting=self.admission.waiting,
-            connections=len(self._front.connections) if self._runners else 0,
+            connections=len(self._front.connections),
             held_body_bytes=self._bodies.held_bytes,
             ready=self.readiness().ready,
             reload_failed=self.reload_failed,
@@ -289,15 +289,15 @@ class App:
         self.logger.error("config_rejected", problems=problems)
         return False, problems
 
-    async def _listen(self, runner: web.BaseRunner, section: str, host: str, port: int) -> tuple[int, Site]:
+    async def _listen_admin(self, host: str, port: int) -> int:
+        runner = self._admin = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
         await runner.setup()
-        self._runners.append(runner)
-        site = Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get(section))
         try:
-            await site.start()
+            await Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get("admin")).start()
         except OSError as error:
-            raise ConfigError(_cannot_listen(section, host, port, error)) from error
-        return runner.addresses[0][1], site
+            raise ConfigError(_cannot_listen("admin", host, port, error)) from error
+        found: int = runner.addresses[0][1]
+        return found
 
     async def _end(self) -> None:
         """End what still runs; a client that does not even read its error event is not waited for."""

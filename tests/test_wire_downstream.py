@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from aiohttp import web
 from fakes.ears import listen
-from fakes.raw import Said, ask, request
-from fakes.serving import serving
+from fakes.raw import RawClient, Said, ask, request
+from fakes.serving import served, serving
 from fakes.until import until
 
 from proxy.errors import (
@@ -24,27 +23,52 @@ from proxy.errors import (
     UnknownRoute,
 )
 from proxy.model import Because, Decision, Dialect, Policy, Reason, Regime, Role
-from proxy.wire.downstream import because_header, error_response, kept_response, open_response, stamps_of
+from proxy.protocol.fields import Fields
+from proxy.wire.downstream import (
+    PIECE_BYTES,
+    Downstream,
+    Reply,
+    add_stamps,
+    because_value,
+    error_reply,
+    kept_reply,
+    stamps_of,
+)
 from proxy.wire.kept import Kept
+from proxy.wire.request import Request
 
 BECAUSE = Because(Policy.OVERFLOW, 3, 1, 2.5, 5, 9, Role.SPECULATIVE)
 
 
-async def told(response: web.StreamResponse, method: str = "GET") -> Said:
-    async def handler(_: web.BaseRequest) -> web.StreamResponse:
-        return response
+async def told(reply: Reply, method: str = "GET", version: str = "1.1") -> Said:
+    async def handler(_: Request) -> Reply:
+        return reply
 
     async with serving(handler) as port:
-        return await ask(port, request("/", method=method), bodiless=method == "HEAD")
+        return await ask(port, request("/", method=method, version=version), bodiless=method == "HEAD")
 
 
-async def cut_after(data: bytes, *headers: tuple[str, str]) -> Said:
-    async def handler(came: web.BaseRequest) -> web.StreamResponse:
-        response = open_response(200, headers, [])
-        await response.prepare(came)
-        await response.write(data)
-        response.cut(told=True)
-        return response
+async def poured(*pieces: bytes, length: int | None = None, fields: Fields | None = None, **asked: str) -> Said:
+    """An answer in these pieces."""
+
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(200, fields or [], length=length)
+        for piece in pieces:
+            down.write(piece)
+        down.end()
+
+    async with serving(handler) as port:
+        return await ask(port, request("/", **{"method": "GET", **asked}), bodiless=asked.get("method") == "HEAD")
+
+
+async def cut_after(data: bytes, length: int | None = None) -> Said:
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(200, [], length=length)
+        down.write(data)
+        down.cut(told=True)
+        down.write(b"never")
 
     async with serving(handler) as port:
         return await ask(port, request("/", method="GET"))
@@ -58,7 +82,7 @@ async def test_cut_answer_in_chunks_does_not_look_whole() -> None:
 
 
 async def test_cut_answer_with_a_length_does_not_look_whole() -> None:
-    assert not (await cut_after(b"half", ("content-length", "9"))).whole
+    assert not (await cut_after(b"half", 9)).whole
 
 
 async def test_what_was_written_before_the_cut_arrives() -> None:
@@ -67,13 +91,11 @@ async def test_what_was_written_before_the_cut_arrives() -> None:
 
 @pytest.mark.parametrize("told", [False, True])
 async def test_cut_answer_that_only_the_closing_ends_is_reset_unless_its_client_was_told(told: bool) -> None:
-    async def handler(came: web.BaseRequest) -> web.StreamResponse:
-        response = open_response(200, [("content-type", "text/event-stream")], [])
-        response.force_close()
-        await response.prepare(came)
-        await response.write(b"half")
-        response.cut(told=told)
-        return response
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(200, [(b"content-type", b"text/event-stream")], length=None)
+        down.write(b"half")
+        down.cut(told=told)
 
     async with serving(handler) as port:
         ear, _ = await listen(port, "/", b"", "1.0")
@@ -81,74 +103,189 @@ async def test_cut_answer_that_only_the_closing_ends_is_reset_unless_its_client_
         assert (ear.whole.endswith(b"half"), ear.reset) == (True, not told)
 
 
-async def test_answer_that_is_not_cut_looks_whole() -> None:
-    async def handler(came: web.BaseRequest) -> web.StreamResponse:
-        response = open_response(200, [], [])
-        await response.prepare(came)
-        await response.write(b"all")
-        return response
+async def test_handler_of_a_cut_answer_comes_to_its_end() -> None:
+    ended = asyncio.Event()
+
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(200, [], length=None)
+        down.cut(told=False)
+        await asyncio.sleep(0.05)  # sleeps: until the connection is gone
+        ended.set()
 
     async with serving(handler) as port:
-        assert (await ask(port, request("/", method="GET"))).whole
+        await ask(port, request("/", method="GET"))
+        async with asyncio.timeout(5):
+            await ended.wait()
+
+
+# ---------------------------------------------------------------- framing
+
+
+async def test_answer_without_a_length_goes_in_chunks() -> None:
+    said = await poured(b"ab", b"", b"cd")
+    assert (said.body, said.whole, said.header("transfer-encoding")) == (b"abcd", True, "chunked")
+
+
+async def test_answer_with_a_length_goes_as_it_is() -> None:
+    said = await poured(b"ab", b"cd", length=4)
+    assert (said.body, said.whole, said.header("content-length")) == (b"abcd", True, "4")
+
+
+async def test_length_among_the_fields_is_told_once() -> None:
+    said = await poured(b"ab", fields=[(b"Content-Length", b"2")], length=2)
+    assert [name.lower() for name, _ in said.headers].count("content-length") == 1
+    assert (said.body, said.header("transfer-encoding")) == (b"ab", None)
+
+
+async def test_chunks_that_are_framed_already_pass_as_they_are() -> None:
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(200, [], length=None)
+        down.pass_framed(b"2;a=b\r\nhi\r\n1\r\n!\r\n")
+        down.end()
+
+    async with serving(handler) as port:
+        said = await ask(port, request("/", method="GET"))
+        assert (said.body, said.whole) == (b"hi!", True)
+
+
+async def test_answer_beyond_its_length_is_not_taken_for_the_next_one() -> None:
+    async def handler(came: Request) -> Reply | None:
+        if came.target == "/next":
+            return Reply(200, [], b"next")
+        down = Downstream(came)
+        down.begin(200, [], length=2)
+        down.write(b"ab")
+        down.write(b"HTTP/1.1 500 No\r\n\r\n")
+        down.end()
+        return None
+
+    async with serving(handler) as port, RawClient(port) as client:
+        await client.send(request("/", method="GET"))
+        assert (await client.answer()).body == b"ab"
+        await client.send(request("/next", method="GET"))
+        assert (await client.answer()).body == b"next"
+
+
+async def test_answer_that_ends_short_of_its_length_ends_the_connection() -> None:
+    assert not (await poured(b"ab", length=3)).whole
+
+
+async def test_answer_to_head_has_no_body_and_keeps_its_length() -> None:
+    said = await poured(b"ab", length=2, method="HEAD")
+    assert (said.body, said.header("content-length"), said.header("transfer-encoding")) == (b"", "2", None)
+
+
+async def test_answer_to_head_is_not_in_chunks() -> None:
+    said = await poured(b"ab", method="HEAD")
+    assert (said.header("content-length"), said.header("transfer-encoding")) == (None, None)
+
+
+async def test_client_of_http_1_0_gets_no_chunks() -> None:
+    said = await poured(b"ab", b"cd", version="1.0")
+    assert (said.body, said.header("transfer-encoding")) == (b"abcd", None)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_answer_that_has_no_body_has_none(status: int) -> None:
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(status, [(b"content-length", b"2")] if status == 204 else [], length=None)
+        down.write(b"no")
+        down.end()
+
+    async with serving(handler) as port, RawClient(port) as client:
+        for _ in range(2):
+            await client.send(request("/", method="GET"))
+            said = await client.answer()
+            names = {name.lower() for name, _ in said.headers}
+            assert (said.status, names & {"content-length", "transfer-encoding"}) == (status, set())
+
+
+async def test_large_reply_is_written_as_its_client_takes_it() -> None:
+    body = bytes(range(256)) * 40_000
+
+    async def handler(_: Request) -> Reply:
+        return Reply(200, [], body)
+
+    async with served(handler) as server, RawClient(server.port) as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(request("/", method="GET"))
+        [connection] = server.front.connections
+        await until(lambda: connection._full, what="a full connection")
+        assert connection.transport is not None
+        assert connection.transport.get_write_buffer_size() <= 3 * PIECE_BYTES
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert (await client.answer()).body == body
 
 
 # ---------------------------------------------------------------- heads
 
 
-async def test_order_and_repetition_of_headers_are_the_backends() -> None:
-    headers = [("X-B", "1"), ("x-a", "2"), ("X-B", "3")]
-    assert [pair for pair in open_response(200, headers, []).headers.items() if pair in headers] == headers
+def test_order_and_repetition_of_fields_are_the_backends() -> None:
+    fields = [(b"X-B", b"1"), (b"x-a", b"2"), (b"X-B", b"3")]
+    assert add_stamps(fields, [(b"x-c", b"4")]) == [*fields, (b"x-c", b"4")]
 
 
-async def test_stamp_takes_the_place_of_the_backends_header() -> None:
-    response = open_response(200, [("X-Request-ID", "theirs")], [("x-request-id", "ours")])
-    assert response.headers.getall("x-request-id") == ["ours"]
+def test_stamp_takes_the_place_of_the_backends_field() -> None:
+    assert add_stamps([(b"X-Request-ID", b"theirs")], [(b"x-request-id", b"ours")]) == [(b"x-request-id", b"ours")]
 
 
 @pytest.mark.parametrize(
     ("content_type", "told"),
-    [("Text/Event-Stream; charset=utf-8", True), ("application/x-ndjson", True), ("application/json", False)],
+    [(b"Text/Event-Stream; charset=utf-8", True), (b"application/x-ndjson", True), (b"application/json", False)],
 )
-async def test_stream_tells_proxies_in_front_not_to_buffer_it(content_type: str, told: bool) -> None:
-    response = open_response(200, [("Content-Type", content_type), ("x-accel-buffering", "yes")], [])
-    assert response.headers.getall("X-Accel-Buffering") == (["no"] if told else ["yes"])
+def test_stream_tells_proxies_in_front_not_to_buffer_it(content_type: bytes, told: bool) -> None:
+    fields = add_stamps([(b"Content-Type", content_type), (b"x-accel-buffering", b"yes")], [])
+    said = [value for name, value in fields if name.lower() == b"x-accel-buffering"]
+    assert said == ([b"no"] if told else [b"yes"])
 
 
-async def test_server_is_named_where_the_backend_names_none() -> None:
-    assert open_response(200, [], []).headers["server"] == "crossover"
+@pytest.mark.parametrize(("name", "value"), [("server", "crossover"), ("date", None)])
+async def test_field_that_servers_add_is_there_once(name: str, value: str | None) -> None:
+    said = await poured(b"")
+    assert [each.lower() for each, _ in said.headers].count(name) == 1
+    assert said.header(name) == (value or said.header(name))
+
+
+@pytest.mark.parametrize("name", [b"Server", b"dAtE"])
+async def test_field_that_the_backend_says_is_not_added(name: bytes) -> None:
+    said = await poured(b"", fields=[(name, b"theirs")])
+    assert [value for each, value in said.headers if each.lower() == name.decode().lower()] == ["theirs"]
 
 
 def test_stamps_tell_the_decision() -> None:
     decision = Decision(Role.BASELINE, Reason.OVERFLOW, Regime(), BECAUSE)
     assert dict(stamps_of("id-1", decision)) == {
-        "x-request-id": "id-1",
-        "x-crossover-backend": "baseline",
-        "x-crossover-reason": "overflow",
-        "x-crossover-in-flight": "speculative=3, baseline=1",
-        "x-crossover-because": because_header(BECAUSE),
+        b"x-request-id": b"id-1",
+        b"x-crossover-backend": b"baseline",
+        b"x-crossover-reason": b"overflow",
+        b"x-crossover-in-flight": b"speculative=3, baseline=1",
+        b"x-crossover-because": because_value(BECAUSE),
     }
 
 
 def test_stamps_tell_no_backend_when_there_was_no_room() -> None:
     decision = Decision(None, Reason.FULL, Regime(), BECAUSE)
-    assert stamps_of("id-1", decision) == [("x-request-id", "id-1")]
+    assert stamps_of("id-1", decision) == [(b"x-request-id", b"id-1")]
 
 
-def test_numbers_of_a_decision_are_one_header() -> None:
-    expected = "policy=overflow, regime=speculative, smoothed=2.50, enter_at=5, leave_at=9"
-    assert because_header(BECAUSE) == expected
+def test_numbers_of_a_decision_are_one_value() -> None:
+    expected = b"policy=overflow, regime=speculative, smoothed=2.50, enter_at=5, leave_at=9"
+    assert because_value(BECAUSE) == expected
 
 
 def test_failures_that_weighed_as_load_are_told_with_the_numbers() -> None:
-    assert because_header(replace(BECAUSE, recent_failures=3)).endswith(", leave_at=9, recent_failures=3")
+    assert because_value(replace(BECAUSE, recent_failures=3)).endswith(b", leave_at=9, recent_failures=3")
 
 
 # ---------------------------------------------------------------- kept answers
 
 
 async def test_kept_answer_is_told_as_it_came() -> None:
-    kept = Kept(503, [("Content-Type", "text/html"), ("Content-Length", "2"), ("retry-after", "3")], b"no")
-    said = await told(kept_response(kept, []))
+    kept = Kept(503, [(b"Content-Type", b"text/html"), (b"Content-Length", b"2"), (b"retry-after", b"3")], b"no")
+    said = await told(kept_reply(kept, []))
     assert (said.status, said.body, said.header("retry-after"), said.header("content-type")) == (
         503,
         b"no",
@@ -158,12 +295,12 @@ async def test_kept_answer_is_told_as_it_came() -> None:
 
 
 async def test_kept_answer_to_head_keeps_its_length() -> None:
-    said = await told(kept_response(Kept(200, [("content-length", "42")], b""), [], bodiless=True), "HEAD")
+    said = await told(kept_reply(Kept(200, [(b"content-length", b"42")], b""), [], bodiless=True), "HEAD")
     assert (said.header("content-length"), said.header("transfer-encoding")) == ("42", None)
 
 
 async def test_kept_answer_in_chunks_is_told_whole() -> None:
-    said = await told(kept_response(Kept(200, [("transfer-encoding", "chunked")], b"body"), []))
+    said = await told(kept_reply(Kept(200, [(b"transfer-encoding", b"chunked")], b"body"), []))
     assert (said.body, said.whole) == (b"body", True)
 
 
@@ -183,7 +320,7 @@ async def test_kept_answer_in_chunks_is_told_whole() -> None:
     ],
 )
 async def test_error_is_json_with_its_own_status(error: CrossoverError, status: int) -> None:
-    said = await told(error_response(error, Dialect.CHAT))
+    said = await told(error_reply(error, Dialect.CHAT))
     assert (said.status, said.header("content-type"), list(orjson.loads(said.body))) == (
         status,
         "application/json",
@@ -191,32 +328,30 @@ async def test_error_is_json_with_its_own_status(error: CrossoverError, status: 
     )
 
 
-@pytest.mark.parametrize(("seconds", "header"), [(None, None), (0.2, "1"), (7.4, "7")])
-def test_retry_after_is_whole_seconds(seconds: float | None, header: str | None) -> None:
+def said_in(reply: Reply, name: bytes) -> bytes | None:
+    return next((value for each, value in reply.fields if each.lower() == name), None)
+
+
+@pytest.mark.parametrize(("seconds", "header"), [(None, None), (0.2, b"1"), (7.4, b"7")])
+def test_retry_after_is_whole_seconds(seconds: float | None, header: bytes | None) -> None:
     error = BackendBroken("m", retry_after_s=seconds)
-    assert error_response(error, Dialect.CHAT).headers.get("retry-after") == header
+    assert said_in(error_reply(error, Dialect.CHAT), b"retry-after") == header
 
 
 def test_how_a_key_is_sent_is_told_where_one_is_asked_for() -> None:
-    told = [error_response(kind("m"), Dialect.CHAT).headers for kind in (KeyRefused, UnknownRoute)]
-    assert [each.get("www-authenticate") for each in told] == ["Bearer", None]
+    told = [error_reply(kind("m"), Dialect.CHAT) for kind in (KeyRefused, UnknownRoute)]
+    assert [said_in(each, b"www-authenticate") for each in told] == [b"Bearer", None]
 
 
 def test_allowed_methods_are_told() -> None:
     error = MethodNotAllowed("m", allow=frozenset({"PUT", "POST"}))
-    assert error_response(error, Dialect.CHAT).headers["allow"] == "POST, PUT"
+    assert said_in(error_reply(error, Dialect.CHAT), b"allow") == b"POST, PUT"
 
 
 async def test_connection_closes_when_asked() -> None:
-    said = await told(error_response(ShuttingDown("m"), Dialect.CHAT, close=True))
+    said = await told(error_reply(ShuttingDown("m"), Dialect.CHAT, close=True))
     assert said.header("connection") == "close"
 
 
 def test_error_has_the_anthropic_shape_on_messages() -> None:
-    body = error_response(UnknownRoute("m"), Dialect.MESSAGES).body
-    assert isinstance(body, bytes) and orjson.loads(body)["type"] == "error"
-
-
-async def test_error_does_not_wait_for_anything() -> None:
-    async with asyncio.timeout(1):
-        assert (await told(error_response(UnknownRoute("m"), Dialect.CHAT))).whole
+    assert orjson.loads(error_reply(UnknownRoute("m"), Dialect.MESSAGES).body)["type"] == "error"

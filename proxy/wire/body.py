@@ -6,9 +6,8 @@ All that are held have a limit together, too.
 import asyncio
 from dataclasses import dataclass
 
-from aiohttp import StreamReader, web
-
-from proxy.errors import BodiesFull, BodyTimeout, BodyTooLarge, BodyTooSlow, InvalidRequest
+from proxy.errors import BodiesFull, BodyTimeout, BodyTooLarge, BodyTooSlow
+from proxy.wire.request import Incoming, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +28,26 @@ class Bodies:
         self.rules = rules
         self.held_bytes = 0
 
-    async def read(self, request: web.BaseRequest) -> "Body":
+    async def read(self, request: Request) -> "Body":
         """The body as received, still content-encoded; whoever gets it frees it.
 
         Raises BodyTooLarge and BodiesFull (before reading, where Content-Length says so), BodyTimeout when the client
         pauses or is too slow, InvalidRequest when its framing is broken.
         """
         body = Body(self)
-        if not request.body_exists:
+        incoming = request.incoming
+        if not incoming.expected:
             return body
-        body.require(request.content_length or 0)
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # aiohttp takes a request with output for one that is answered
+        body.require(incoming.length or 0)
+        if incoming.ended:  # most bodies have come whole by now, and those need no timer
+            content = incoming.take()
+            body.grow(len(content))
+            body.content = content
+            return body
         try:
-            body.content = await _collect(request.content, self.rules, body)
-        except BaseException as error:
+            body.content = await _collect(incoming, self.rules, body)
+        except BaseException:
             body.free()
-            if isinstance(error, ValueError | web.HTTPException | web.RequestPayloadError):
-                raise InvalidRequest("the request body is not framed as its headers say") from error
             raise
         return body
 
@@ -87,18 +87,14 @@ class Body:
         self._size_bytes, self.content = 0, b""
 
 
-async def _collect(content: StreamReader, rules: BodyRules, body: Body) -> bytes:
-    if content.is_eof():  # most bodies have come whole by now, and those need no timer
-        data = content.read_nowait()
-        body.grow(len(data))
-        return data
+async def _collect(incoming: Incoming, rules: BodyRules, body: Body) -> bytes:
     pieces: list[bytes] = []
     goal_bytes = rules.min_bytes_per_s * rules.pause_s
     since_bytes = 0  # since the clock was last set: at the start, and whenever enough has come
     clock = asyncio.get_running_loop().time
     try:
         async with asyncio.timeout(rules.pause_s) as limit:
-            while data := await content.readany():
+            while data := await incoming.more():
                 body.grow(len(data))
                 pieces.append(data)
                 since_bytes += len(data)
@@ -107,8 +103,6 @@ async def _collect(content: StreamReader, rules: BodyRules, body: Body) -> bytes
                     limit.reschedule(clock() + rules.pause_s)
     except TimeoutError as error:
         raise _late(rules, since_bytes) from error
-    if (broken := content.exception()) is not None:
-        raise broken  # a reader that is awake already is told of the end alone
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

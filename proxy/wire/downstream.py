@@ -1,171 +1,220 @@
-"""The answer's way to the client: heads with the decision stamped on, errors of our own, and an honest abnormal end."""
+"""The answer's way to the client: heads with the decision stamped on, errors of our own, and an honest abnormal end.
 
-import asyncio
-import socket
-import struct
-from collections.abc import Iterable
+How a head is spelt is in answer_head.py, whose turn it is to be answered in client.py.
+"""
 
-from aiohttp import web
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from proxy.errors import CrossoverError, KeyRefused, MethodNotAllowed
 from proxy.model import Because, Decision, Dialect
-from proxy.protocol import dialects
-from proxy.protocol.headers import downstream_headers
+from proxy.protocol import dialects, headers
+from proxy.protocol.fields import Fields, raw
+from proxy.wire import answer_head
+from proxy.wire.answer_head import LENGTH
 from proxy.wire.kept import Kept
+from proxy.wire.request import Request
 
-# Said where the engine says nothing; aiohttp would tell which Python and which library run here.
-SERVER = "crossover"
 # What comes piece by piece, whether we understand it or not: without a word, proxies in front gather it into bursts.
-STREAMED_TYPES = frozenset({"text/event-stream", "application/x-ndjson"})
-UNBUFFERED = ("X-Accel-Buffering", "no")
+STREAMED_TYPES = frozenset({b"text/event-stream", b"application/x-ndjson"})
+UNBUFFERED = (b"X-Accel-Buffering", b"no")
+# Answers that have neither a body nor its length.
+BODILESS = frozenset({204, 304})
 # Of a large body: as much as a transport takes before it says that it is full.
 PIECE_BYTES = 65536
-# SO_LINGER on, for no time: closing the socket then sends a reset instead of an orderly end.
-AT_ONCE = struct.pack("ii", 1, 0)
 
 
-class Downstream(web.StreamResponse):
-    """A response whose end can be abnormal: the client must not take a broken answer for a whole one."""
+@dataclass(slots=True)
+class Reply:
+    """An answer that is there whole. `close` ends the connection behind it; `length` is told in place of the body's,
+    to a HEAD."""
 
-    _cut = False
-    _secured: asyncio.Transport | None = None  # to be closed behind TLS's back, once what was written has left
+    status: int
+    fields: Fields
+    body: bytes = b""
+    close: bool = False
+    length: int | None = None
+
+
+class Downstream:
+    """The way of one answer. `begun`: its head is written; `chunked`: payload goes in chunks; `bodiless`: payload is
+    dropped; `over`: its end is written, normal or not; `full`: the client takes no more now.
+
+    `on_full` and `on_room` are called when that changes. Nothing is written behind an end, or to a client that is gone.
+    """
+
+    __slots__ = (
+        *("_client", "_left_bytes", "_request"),
+        *("begun", "bodiless", "chunked", "full", "on_full", "on_room", "over"),
+    )
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._client = request.client
+        self._left_bytes: int | None = None  # of a length that was told
+        self.begun = self.chunked = self.bodiless = self.over = False
+        self.full = False
+        self.on_full: Callable[[], None] | None = None
+        self.on_room: Callable[[], None] | None = None
+
+    def begin(self, status: int, fields: Fields, *, length: int | None) -> None:
+        """Write the head. Without a length among the arguments or fields the body goes in chunks, or, to a client of
+        HTTP/1.0, up to the end of the connection."""
+        self._client.write(self._head(status, fields, length, close=False))
+
+    def write(self, payload: bytes) -> None:
+        """Write a piece of the body."""
+        if not payload or self.over or self.bodiless:
+            return
+        if self.chunked:
+            self._client.write(b"%x\r\n%b\r\n" % (len(payload), payload))
+            return
+        if self._left_bytes is not None:
+            # Beyond its length it would be taken for the next answer.
+            payload = payload[: self._left_bytes]
+            self._left_bytes -= len(payload)
+        self._client.write(payload)
+
+    def pass_framed(self, framed: bytes) -> None:
+        """Write bytes that are whole chunks already, where the answer is chunked."""
+        if not self.over:
+            self._client.write(framed)
+
+    def end(self) -> None:
+        """The body is whole. One that is shorter than was told ends the connection."""
+        if self.over:
+            return
+        self.over = True
+        if self.chunked:
+            self._client.write(b"0\r\n\r\n")
+        elif self._left_bytes:
+            self._client.cut(reset=False)
 
     def cut(self, *, told: bool) -> None:
         """End without the final chunk, short of Content-Length, or by a reset where nothing else would show the break
         and the client was not `told` of it: a reset could cost it that last word. What was written is flushed before.
         """
-        self._cut = True
-        self.force_close()
-        if self._ends_by_closing and not told:
-            self._reset_at_close()
+        if self.over:
+            return
+        self.over = True
+        ends_by_closing = not (self.chunked or self.bodiless) and self._left_bytes is None
+        self._client.cut(reset=ends_by_closing and not told)
 
-    @property
-    def _ends_by_closing(self) -> bool:
-        """Whether nothing but the end of the connection ends the body, as with HTTP/1.0 clients."""
-        writer = self._payload_writer
-        return writer is not None and writer.length is None and not getattr(writer, "chunked", True)
+    async def drain(self) -> None:
+        """Wait until there is room. Raises ConnectionError if the client is gone."""
+        await self._client.room()
 
-    def _reset_at_close(self) -> None:
-        transport = self._req.transport if self._req is not None else None
-        wire = transport.get_extra_info("socket") if transport is not None else None
-        if transport is not None and transport.get_extra_info("sslcontext") is not None:
-            self._secured = transport
-        if wire is not None:
-            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+    def tell(self, reply: Reply) -> None:
+        """Write a whole answer at once."""
+        head = self._whole_head(reply)
+        self._client.write(head if self.bodiless else head + reply.body)
+        self.over = True
 
-    async def write_eof(self, data: bytes = b"") -> None:
-        """End the response; raises ConnectionResetError after `cut`, on which aiohttp closes without ending it."""
-        if self._cut:
-            if self._secured is not None:
-                await self._abort_when_sent(self._secured)
-            raise ConnectionResetError("the answer was cut on purpose")
-        await super().write_eof(data)
-
-    async def _abort_when_sent(self, transport: asyncio.Transport) -> None:
-        """TLS says goodbye at an orderly close, and a client that has heard that takes the answer for whole. One that
-        takes nothing is dropped like any other."""
-        transport.set_write_buffer_limits(high=1, low=0)  # at 0 uvloop calls an empty buffer full
-        assert self._payload_writer is not None
-        await self._payload_writer.drain()
-        transport.abort()
-
-
-def open_response(status: int, headers: Iterable[tuple[str, str]], stamps: Iterable[tuple[str, str]]) -> Downstream:
-    """A response with the backend's end-to-end headers, names and order kept, and the proxy's own stamps.
-
-    A backend's own copy of a stamped header gives way; Content-Length decides the framing (else chunks). A stream tells
-    proxies in front not to buffer it.
-    """
-    response = Downstream(status=status)
-    headers, stamps = list(headers), list(stamps)
-    if _is_streamed(headers):
-        stamps.append(UNBUFFERED)
-    ours = {name.lower() for name, _ in stamps}
-    for name, value in headers:
-        if name.lower() not in ours:
-            response.headers.add(name, value)
-    for name, value in stamps:
-        response.headers[name] = value
-    response.headers.setdefault("Server", SERVER)
-    return response
-
-
-def _is_streamed(headers: Iterable[tuple[str, str]]) -> bool:
-    types = (value.partition(";")[0].strip().lower() for name, value in headers if name.lower() == "content-type")
-    return any(each in STREAMED_TYPES for each in types)
-
-
-def error_response(
-    error: CrossoverError, dialect: Dialect, stamps: Iterable[tuple[str, str]] = (), *, close: bool = False
-) -> web.Response:
-    """An error of our own making as a response in the client's dialect."""
-    response = web.Response(
-        status=error.status, body=dialects.error_body(error, dialect), content_type="application/json"
-    )
-    response.headers["Server"] = SERVER
-    for name, value in stamps:
-        response.headers[name] = value
-    if error.retry_after_s is not None:
-        response.headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
-    if isinstance(error, MethodNotAllowed):
-        response.headers["Allow"] = ", ".join(sorted(error.allow))
-    if isinstance(error, KeyRefused):
-        response.headers["WWW-Authenticate"] = "Bearer"
-    if close:
-        response.force_close()
-    return response
-
-
-class _Kept(web.StreamResponse):
-    """A body that is there whole and is written piece by piece: in one write all of it would lie in the transport,
-    where under TLS nobody sees that a client takes none of it."""
-
-    def __init__(self, kept: Kept) -> None:
-        super().__init__(status=kept.status)
-        self._whole = memoryview(kept.body)
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Write what is there, then the end."""
-        whole, self._whole = self._whole, self._whole[:0]
+    async def tell_piecemeal(self, reply: Reply) -> None:
+        """Write a whole answer as the client takes it: in one write all of it would lie in the transport, where under
+        TLS nobody sees that a client takes none of it."""
+        self._client.write(self._whole_head(reply))
+        whole = memoryview(reply.body)
         for begin in range(0, len(whole), PIECE_BYTES):
-            await self.write(bytes(whole[begin : begin + PIECE_BYTES]))
-        await super().write_eof(data)
+            if self.full:
+                await self.drain()
+            self.write(bytes(whole[begin : begin + PIECE_BYTES]))
+        self.end()
+
+    def _whole_head(self, reply: Reply) -> bytes:
+        length = reply.length
+        if length is None and (reply.body or self._request.method != "HEAD"):
+            length = len(reply.body)
+        return self._head(reply.status, reply.fields, length, close=reply.close)
+
+    def _head(self, status: int, fields: Fields, length: int | None, *, close: bool) -> bytes:
+        request, client = self._request, self._client
+        fields = client.stamp(request, fields)
+        marks = answer_head.named(fields)
+        self.bodiless = status in BODILESS or request.method == "HEAD"
+        keeps = not close and client.keeps(request)
+        framing = b""
+        if status in BODILESS:
+            if status == 204 and marks & LENGTH:
+                fields = [field for field in fields if field[0].lower() != b"content-length"]
+        elif marks & LENGTH:
+            length = int(next(value for name, value in fields if name.lower() == b"content-length"))
+        elif length is not None:
+            framing = b"Content-Length: %d\r\n" % length
+        elif not self.bodiless:
+            self.chunked = not request.http10
+            framing = answer_head.CHUNKS if self.chunked else b""
+            keeps = keeps and self.chunked  # without chunks the closing is the only end
+        if not self.bodiless:
+            self._left_bytes = length
+        if keeps == request.http10:  # what is not the rule of a version is said
+            framing += answer_head.KEEP if keeps else answer_head.CLOSE
+        self.begun = True
+        client.begin(self, keeps=keeps)
+        return answer_head.compose(status, fields, framing, marks, http10=request.http10)
 
 
-def kept_response(kept: Kept, stamps: Iterable[tuple[str, str]], *, bodiless: bool = False) -> web.StreamResponse:
+def add_stamps(fields: Fields, stamps: Fields) -> Fields:
+    """The backend's fields, their names and order kept, with the proxy's own stamps, to which a backend's own copies
+    give way. A stream tells proxies in front not to buffer it."""
+    if _is_streamed(fields):
+        stamps = [*stamps, UNBUFFERED]
+    ours = {name.lower() for name, _ in stamps}
+    return [field for field in fields if field[0].lower() not in ours] + stamps
+
+
+def _is_streamed(fields: Fields) -> bool:
+    types = (value for name, value in fields if len(name) == 12 and name.lower() == b"content-type")
+    return any(each.partition(b";")[0].strip().lower() in STREAMED_TYPES for each in types)
+
+
+def error_reply(
+    error: CrossoverError, dialect: Dialect, stamps: Iterable[tuple[bytes, bytes]] = (), *, close: bool = False
+) -> Reply:
+    """An error of our own making as an answer in the client's dialect."""
+    fields = [(b"Content-Type", b"application/json"), (b"Server", answer_head.SERVER), *stamps]
+    if error.retry_after_s is not None:
+        fields.append((b"Retry-After", b"%d" % max(1, round(error.retry_after_s))))
+    if isinstance(error, MethodNotAllowed):
+        fields.append((b"Allow", ", ".join(sorted(error.allow)).encode()))
+    if isinstance(error, KeyRefused):
+        fields.append((b"WWW-Authenticate", b"Bearer"))
+    return Reply(error.status, fields, dialects.error_body(error, dialect), close)
+
+
+def kept_reply(kept: Kept, stamps: Fields, *, bodiless: bool = False) -> Reply:
     """A backend's answer that was read whole, status and body unchanged; `bodiless` keeps a HEAD's Content-Length."""
-    response = web.StreamResponse(status=kept.status) if bodiless else _Kept(kept)
-    for name, value in downstream_headers(kept.headers):
-        response.headers.add(name, value)
-    if not bodiless and kept.status not in (204, 304):
-        response.content_length = len(kept.body)
-    for name, value in stamps:
-        response.headers[name] = value
-    response.headers.setdefault("Server", SERVER)
-    return response
+    fields = headers.downstream_fields(kept.fields)
+    ours = {name.lower() for name, _ in stamps}
+    if not bodiless:
+        ours.add(b"content-length")
+    fields = [field for field in fields if field[0].lower() not in ours] + stamps
+    return Reply(kept.status, fields, b"" if bodiless else kept.body)
 
 
-def stamps_of(request_id: str, decision: Decision | None) -> list[tuple[str, str]]:
-    """The headers that tell the client which backend answered, and why."""
-    stamps = [("x-request-id", request_id)]
+def stamps_of(request_id: str, decision: Decision | None) -> Fields:
+    """The fields that tell the client which backend answered, and why."""
+    stamps = [(b"x-request-id", raw(request_id))]
     if decision is not None and decision.role is not None:
         because = decision.because
+        in_flight = b"speculative=%d, baseline=%d" % (because.speculative_in_flight, because.baseline_in_flight)
         stamps += [
-            ("x-crossover-backend", decision.role.value),
-            ("x-crossover-reason", decision.reason.value),
-            (
-                "x-crossover-in-flight",
-                f"speculative={because.speculative_in_flight}, baseline={because.baseline_in_flight}",
-            ),
-            ("x-crossover-because", because_header(because)),
+            (b"x-crossover-backend", raw(decision.role.value)),
+            (b"x-crossover-reason", raw(decision.reason.value)),
+            (b"x-crossover-in-flight", in_flight),
+            (b"x-crossover-because", because_value(because)),
         ]
     return stamps
 
 
-def because_header(because: Because) -> str:
-    """The numbers of a decision as one header value."""
-    failures = f", recent_failures={because.recent_failures}" if because.recent_failures else ""
-    return (
-        f"policy={because.policy.value}, regime={because.regime.value}, smoothed={because.smoothed:.2f}, "
-        f"enter_at={because.enter_at}, leave_at={because.leave_at}{failures}"
+def because_value(because: Because) -> bytes:
+    """The numbers of a decision as one value."""
+    failures = b", recent_failures=%d" % because.recent_failures if because.recent_failures else b""
+    return b"policy=%b, regime=%b, smoothed=%.2f, enter_at=%d, leave_at=%d%b" % (
+        raw(because.policy.value),
+        raw(because.regime.value),
+        because.smoothed,
+        because.enter_at,
+        because.leave_at,
+        failures,
     )

@@ -1,27 +1,29 @@
-"""What is wrong with the head of a request that aiohttp found well formed.
+"""What is wrong with the head of a request that is well formed.
 
-Counting the bytes and the time of heads that have not ended is the connection's (front.py).
+Counting the bytes and the time of heads that have not ended is in reader.py and client.py.
 """
 
-from typing import Any
-
-from aiohttp import HttpVersion10, HttpVersion11
-
 from proxy.errors import CodingUnsupported, CrossoverError, HeadTooLarge, InvalidRequest, VersionUnsupported
+from proxy.protocol.fields import Fields
 from proxy.wire.arrivals import ConnectionRules
 
+SPOKEN = frozenset({"1.0", "1.1"})
+"""Versions of HTTP."""
 
-def fault_of(message: Any, most_bytes: int, rules: ConnectionRules) -> CrossoverError | None:
-    """None where nothing is wrong. `most_bytes` came with the head, what follows it included."""
-    if message.version not in (HttpVersion11, HttpVersion10):
+
+def fault_of(version: str, by_name: dict[bytes, bytes]) -> CrossoverError | None:
+    """What keeps a request of this version with these fields from being read on; None where nothing does."""
+    if version not in SPOKEN:
         return VersionUnsupported("this port speaks HTTP/1.1 and HTTP/1.0")
-    if message.version == HttpVersion10 and "Transfer-Encoding" in message.headers:
+    coding = by_name.get(b"transfer-encoding")
+    if coding is None:
+        return None
+    if version == "1.0":
         # A hop that speaks HTTP/1.0 has no chunks, and finds another end of this request (RFC 9112, section 6.1).
         return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")
-    if message.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
+    if coding.lower() != b"chunked":
         return CodingUnsupported("bodies come in chunks or with a Content-Length, in no other transfer coding")
-    large = most_bytes > rules.max_head_bytes and _head_bytes(message) > rules.max_head_bytes
-    return too_large(rules) if large else None
+    return None
 
 
 def too_large(rules: ConnectionRules) -> HeadTooLarge:
@@ -32,7 +34,7 @@ def too_large(rules: ConnectionRules) -> HeadTooLarge:
     )
 
 
-def _head_bytes(message: Any) -> int:
+def head_bytes(method: bytes, target: bytes, fields: Fields) -> int:
     """The size of a head as it was sent, but for white space around its values."""
-    line: int = len(message.method) + len(message.path) + len(" ") * 2 + len("HTTP/1.1\r\n")
-    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in message.raw_headers)
+    line = len(method) + len(target) + len(" ") * 2 + len("HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in fields)

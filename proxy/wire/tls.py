@@ -7,8 +7,9 @@ hangs, lets as many hang as there are descriptors, and keeps the certificate tha
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -90,6 +91,17 @@ class TlsPort:
                 wire.close()
 
 
+class Listening(Protocol):
+    """Listening sockets from which connections are taken."""
+
+    @property
+    def sockets(self) -> Sequence[Any]:
+        """The sockets."""
+
+    def close(self) -> None:
+        """Take no more connections; those that were taken stay."""
+
+
 class _Accepting:
     """Listening sockets that a TLS port takes connections from, in the shape of asyncio's own server."""
 
@@ -104,38 +116,51 @@ class _Accepting:
             task.cancel()
 
 
-class Site(web.TCPSite):
-    """A listening socket of a runner, with or without TLS before its server."""
+async def listen(make: Make, host: str, port: int, *, backlog: int, tls: TlsPort | None) -> Listening:
+    """Listen, with or without TLS, for connections that `make` makes protocols for. Raises OSError when the port cannot
+    be had."""
+    loop = asyncio.get_running_loop()
+    if tls is None and host != "::":
+        return await loop.create_server(make, host, port, backlog=backlog)
+    listening = await _open(host, port, backlog)
+    if tls is None:
+        return await loop.create_server(make, sock=listening[0], backlog=backlog)
+    return _Accepting(listening, tls, make)
+
+
+async def _open(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """A listening socket for each address of the host. "::" is both families': the loop would give it to IPv6 alone,
+    whatever the system's own default is."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    both = host == "::" and socket.has_dualstack_ipv6()
+    opened: list[socket.socket] = []
+    for family, address in dict.fromkeys((each[0], each[4][:2]) for each in found):
+        listening = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
+        listening.setblocking(False)
+        opened.append(listening)
+    return opened
+
+
+class Site(web.BaseSite):
+    """A listening socket of a runner of aiohttp, with or without TLS before its server."""
 
     def __init__(self, runner: web.BaseRunner, host: str, port: int, *, backlog: int, tls: TlsPort | None) -> None:
-        super().__init__(runner, host, port, backlog=backlog)
-        self._tls = tls
+        super().__init__(runner, backlog=backlog)
+        self._host, self._port, self._tls = host, port, tls
+
+    @property
+    def name(self) -> str:
+        """Where it listens."""
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{self._host}:{self._port}"
 
     async def start(self) -> None:
         """Listen. Raises OSError when the port cannot be had."""
-        await web.BaseSite.start(self)
-        server, loop = self._runner.server, asyncio.get_running_loop()
+        await super().start()
+        server = self._runner.server
         assert server is not None
-        if self._tls is None and self._host != "::":
-            self._server = await loop.create_server(server, self._host, self._port, backlog=self._backlog)
-            return
-        listening = await self._open()
-        if self._tls is None:
-            self._server = await loop.create_server(server, sock=listening[0], backlog=self._backlog)
-        else:
-            self._server = _Accepting(listening, self._tls, server)  # type: ignore[assignment]
-
-    async def _open(self) -> list[socket.socket]:
-        """A listening socket for each address of the host. "::" is both families': the loop would give it to IPv6
-        alone, whatever the system's own default is."""
-        found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        both = self._host == "::" and socket.has_dualstack_ipv6()
-        opened: list[socket.socket] = []
-        for family, address in dict.fromkeys((each[0], each[4][:2]) for each in found):
-            listening = socket.create_server(address, family=family, backlog=self._backlog, dualstack_ipv6=both)
-            listening.setblocking(False)
-            opened.append(listening)
-        return opened
+        listening = await listen(server, self._host, self._port, backlog=self._backlog, tls=self._tls)
+        self._server = listening  # type: ignore[assignment] - all that a site asks of a server
 
 
 def _close(listening: socket.socket, _: object) -> None:

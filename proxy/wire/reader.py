@@ -1,0 +1,245 @@
+"""Finds requests in the bytes of one client, and what breaks them.
+
+Whose turn it is to be answered, and how long a head may take, is in client.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from proxy.errors import CrossoverError, InvalidRequest
+from proxy.protocol.fields import Fields, by_name, text
+from proxy.wire.heads import fault_of, head_bytes, too_large
+from proxy.wire.request import Incoming, Request, upgrades
+
+if TYPE_CHECKING:
+    from proxy.wire.client import Client
+
+
+class _Over(Exception):
+    """Nothing more is read; raised out of the parser to stop it."""
+
+
+class Reader:
+    """Reads one connection and tells its client of requests, or of the refusal behind them. `unfinished_bytes` have
+    come since anything of a message was whole; `closed` says that nothing more is read."""
+
+    __slots__ = (
+        *(
+            "_client",
+            "_fed_bytes",
+            "_fields",
+            "_found",
+            "_incoming",
+            "_last",
+            "_offer",
+            "_parser",
+            "_target",
+            "_within",
+        ),
+        *("closed", "unfinished_bytes"),
+    )
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._parser = HttpRequestParser(self)
+        self._target = b""
+        self._fields: Fields = []
+        self._incoming: Incoming | None = None  # a body that has not ended
+        self._offer: Request | None = None  # its upgrade is passed over, and the parser has to be told of its body
+        self._within = False  # a head
+        self._found = False  # something whole, in this piece
+        self._last = False  # nothing behind this request is one
+        self._fed_bytes = 0
+        self.unfinished_bytes = 0
+        self.closed = False
+
+    @property
+    def in_body(self) -> bool:
+        """Whether the body of a request has not ended."""
+        return self._incoming is not None
+
+    def feed(self, data: bytes) -> None:
+        """Read a piece."""
+        self._fed_bytes = self.unfinished_bytes + len(data)
+        self._found = False
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._feed_on(memoryview(data)[upgrade.args[0] :])
+        except HttpParserError as error:
+            self._fail(error)
+        if self._found:
+            # The first bytes of a head that came behind something else go uncounted: less than one piece.
+            self.unfinished_bytes = 1 if self._within else 0
+        else:
+            self.unfinished_bytes = self._fed_bytes
+            if self.unfinished_bytes > self._client.host.rules.max_head_bytes:
+                self._overflow()
+
+    def close(self) -> None:
+        """Read no more, and let go of the parser, which holds this reader."""
+        self.closed = True
+        self._parser = None  # type: ignore[assignment] - nothing is fed any more
+
+    # ------------------------------------------------------------ what the parser tells
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        if self._last:
+            raise _Over
+        self._within = True
+
+    def on_url(self, piece: bytes) -> None:
+        """A piece of the target."""
+        self._target += piece
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field, of a head or behind a body in chunks."""
+        self._fields.append((name, value.rstrip()))
+
+    def on_headers_complete(self) -> None:
+        """A head has ended."""
+        target, fields = self._target, self._fields
+        self._target, self._fields = b"", []
+        self._within, self._found = False, True
+        if self._offer is not None:
+            self._offer = None  # what frames the body of a request that is known already
+            return
+        client, parser, names = self._client, self._parser, by_name(fields)
+        version = parser.get_http_version()
+        fault = fault_of(version, names) or self._size_fault(target, fields)
+        if fault is not None:
+            self._refuse(fault)
+            raise _Over
+        http10, keeps = version == "1.0", parser.should_keep_alive()
+        method = parser.get_method()
+        request = Request(
+            _METHODS.get(method) or text(method),
+            text(target),
+            fields,
+            names,
+            incoming=self._body_of(names, http10=http10),
+            client=client,
+            http10=http10,
+            keeps=keeps,
+            peer=client.peer,
+        )
+        self._last = not keeps
+        if request.incoming.expected:
+            self._incoming = request.incoming
+        if parser.should_upgrade() or b"upgrade" in names:
+            self._note_upgrade(request)
+        client.asked(request)
+        if self.closed:
+            raise _Over
+
+    def _body_of(self, names: dict[bytes, bytes], *, http10: bool) -> Incoming:
+        declared = names.get(b"content-length")
+        if declared is None:
+            length, expected = None, b"transfer-encoding" in names
+        else:
+            length = int(declared)
+            expected = length > 0
+        waits = not http10 and names.get(b"expect", b"").lower() == b"100-continue"
+        return Incoming(self._client, expected=expected, length=length, waits=waits)
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of a body."""
+        self._found = True
+        if self._incoming is not None:
+            self._incoming.feed(piece)
+
+    def on_message_complete(self) -> None:
+        """A message has ended."""
+        self._found = True
+        if self._offer is not None:
+            return
+        if self._fields:
+            self._fields = []  # trailers, which nobody waits for
+        if self._incoming is not None:
+            self._incoming.end()
+            self._incoming = None
+
+    # ------------------------------------------------------------ upgrades
+
+    def _note_upgrade(self, request: Request) -> None:
+        """The parser takes a request with an upgrade for one without a body, and for the last. With a client that asks
+        in earnest that is right."""
+        taken = self._parser.should_upgrade()
+        if request.method == "CONNECT" or upgrades(request):
+            self._last, request.keeps = True, False
+            if taken and self._incoming is not None:
+                self._incoming.expected, self._incoming = False, None
+                request.incoming.end()
+        elif taken:
+            self._offer = request
+
+    def _feed_on(self, data: memoryview) -> None:
+        """Go on behind requests whose upgrade is passed over, each time with a fresh parser; behind others not."""
+        while self._offer is not None:
+            offer = self._offer
+            self._parser = HttpRequestParser(self)
+            try:
+                if offer.incoming.expected:
+                    last, self._last = self._last, False
+                    self._parser.feed_data(_framing(offer))
+                    self._last = last
+                self._offer = None
+                self._parser.feed_data(data)
+                return
+            except HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+            except HttpParserError as error:
+                self._fail(error)
+                return
+        self.closed = True
+
+    # ------------------------------------------------------------ what is wrong
+
+    def _size_fault(self, target: bytes, fields: Fields) -> CrossoverError | None:
+        rules = self._client.host.rules
+        if len(fields) > rules.max_headers:
+            return too_large(rules)
+        if self._fed_bytes <= rules.max_head_bytes:
+            return None
+        size_bytes = head_bytes(self._parser.get_method(), target, fields)
+        return too_large(rules) if size_bytes > rules.max_head_bytes else None
+
+    def _overflow(self) -> None:
+        """A head that does not end, or lines around chunks and behind a body that do not."""
+        if self._incoming is not None:
+            self._break(self._incoming)
+        else:
+            self._refuse(too_large(self._client.host.rules))
+
+    def _fail(self, error: HttpParserError) -> None:
+        if isinstance(error, HttpParserCallbackError):
+            self.closed = True
+            if not isinstance(error.__context__, _Over):
+                raise error  # ours, and no word of the client's
+        elif self._incoming is not None:
+            self._break(self._incoming)
+        elif self._last:
+            self.closed = True
+        else:
+            self._refuse(InvalidRequest("the request is not valid HTTP/1.1"))
+
+    def _break(self, incoming: Incoming) -> None:
+        self.closed = True
+        incoming.broke(InvalidRequest("the request body is not framed as its headers say"))
+        self._incoming = None
+
+    def _refuse(self, error: CrossoverError) -> None:
+        self.closed = True
+        self._client.refuse(error)
+
+
+_METHODS = {name.encode(): name for name in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE")}
+
+
+def _framing(request: Request) -> bytes:
+    """A head with nothing but what says how long the body of a request is."""
+    named = (b"content-length", b"transfer-encoding")
+    lines = [b"%b: %b\r\n" % (name, request.by_name[name]) for name in named if name in request.by_name]
+    return b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines)
