@@ -18,11 +18,11 @@ from proxy.state.backend import Backend
 from proxy.trip import FIRST, asked_role
 from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import Bodies
+from proxy.wire.connection import Call
 from proxy.wire.downstream import Reply, kept_reply
 from proxy.wire.kept import Kept
 from proxy.wire.pair import Line, Pair
 from proxy.wire.request import Request
-from proxy.wire.upstream import Call
 
 # These answer from memory; one that takes longer is a hung engine, and the other may do better.
 ANSWER_WITHIN_S = 30.0

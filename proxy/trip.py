@@ -32,12 +32,12 @@ from proxy.state.backend import Backend
 from proxy.wire.admission import Admission
 from proxy.wire.attempt import Opened, Verdict, open_answer
 from proxy.wire.body import Bodies, Body
+from proxy.wire.connection import Call
 from proxy.wire.downstream import Reply, error_reply, kept_reply, stamps_of
 from proxy.wire.kept import Kept, keep
 from proxy.wire.pair import Line, Pair
 from proxy.wire.passage import Passage, Patience
 from proxy.wire.request import Request
-from proxy.wire.upstream import Call
 
 # The words of x-crossover-backend.
 ASKED = {role.value.encode(): role for role in Role}

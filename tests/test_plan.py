@@ -9,7 +9,6 @@ from proxy.config import Settings
 from proxy.dispatch import BackendPlan
 from proxy.model import Placement, Policy, Role
 from proxy.protocol.routes import EngineKind
-from proxy.wire.passage import Patience
 from proxy.routing.breaker import BreakerRules
 from proxy.routing.health import HealthRules
 from proxy.routing.retries import RetryRules
@@ -17,6 +16,7 @@ from proxy.wire.admission import QueueRules
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.body import BodyRules
 from proxy.wire.pair import LineRules
+from proxy.wire.passage import Patience
 
 URLS = {"speculative": {"url": "http://10.0.0.1:1"}, "baseline": {"url": "http://10.0.0.2:2"}}
 

@@ -8,7 +8,7 @@ from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, St
 from proxy.model import Dialect
 from proxy.wire import attempt
 from proxy.wire.attempt import PEEK_MAX_BYTES, Opened, Verdict, open_answer
-from proxy.wire.upstream import Call
+from proxy.wire.connection import Call
 
 CALL = Call("POST", b"POST /v1/chat/completions HTTP/1.1\r\n\r\n", b"{}")
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'

@@ -13,8 +13,8 @@ from proxy import tasks
 from proxy.dispatch import Desk
 from proxy.model import ROLES, Role
 from proxy.wire import pair as module
+from proxy.wire.connection import Call
 from proxy.wire.pair import LineRules, Pair
-from proxy.wire.upstream import Call
 
 
 class Rig:

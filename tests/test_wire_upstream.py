@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from fakes.engine import Exchange, FakeEngine, Script, plain
 from fakes.until import until
+from proxy.wire.upstream import VANISHED, AiohttpUpstream, Answer, Call
 
 from proxy.errors import BackendBroken, BackendUnreachable, StaleConnection, UpstreamError
 from proxy.wire import upstream as module
-from proxy.wire.upstream import VANISHED, AiohttpUpstream, Answer, Call
 
 HOST = [("Host", "engine.example")]
 

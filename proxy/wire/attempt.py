@@ -12,7 +12,9 @@ from proxy.errors import BackendBroken, FirstByteTimeout, StaleConnection
 from proxy.model import Dialect
 from proxy.protocol.fields import Fields
 from proxy.protocol.sse import Scanner
-from proxy.wire.upstream import Answer, Call, Upstream
+from proxy.wire.answer import Answer
+from proxy.wire.calls import Upstream
+from proxy.wire.connection import Call
 
 # An answer whose first event is longer than this is passed on unjudged.
 PEEK_MAX_BYTES = 65536

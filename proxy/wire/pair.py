@@ -13,11 +13,11 @@ from proxy.dispatch import Desk
 from proxy.model import ROLES, Role
 from proxy.protocol.routes import EngineKind
 from proxy.state.backend import Backend
+from proxy.wire.calls import Upstream
 from proxy.wire.control import Control
 from proxy.wire.engine_poll import EnginePoll
 from proxy.wire.health import HealthProbe
 from proxy.wire.names import Names
-from proxy.wire.upstream import Upstream
 
 # How often a dropped line is looked at until nobody uses it.
 RETIRE_LOOK_S = 0.5

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from proxy.errors import CrossoverError, FirstByteTimeout, StallTimeout, StreamCut, UpstreamError
 from proxy.model import CloseReason, Dialect, Usage
 from proxy.protocol import dialects, headers
+from proxy.protocol.answer_head import Framing
 from proxy.protocol.answers import read_answer
 from proxy.protocol.fields import Fields
 from proxy.protocol.hold import EventHold
@@ -21,7 +22,6 @@ from proxy.wire.attempt import Opened
 from proxy.wire.downstream import Downstream, add_stamps
 from proxy.wire.request import Request
 from proxy.wire.stall import Side, StallGuard
-from proxy.wire.upstream import Framing
 
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
@@ -160,7 +160,7 @@ class Passage:
         """See Sink.came."""
         if self._begun:
             self._push(framed, payload)
-            self._guard.since_s = self._guard.now_s()  # type: ignore[union-attr] - there while bytes come
+            self._guard.since_s = self._guard.now_s()  # type: ignore[union-attr]  # there while bytes come
             self._on_bytes()
         else:
             self._came_first(payload)

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.errors import UpstreamError
+from proxy.protocol.answer_head import Framing
 from proxy.protocol.fields import Fields
-from proxy.wire.upstream import Answer, Call, Framing, Sink
+from proxy.wire.answer import Answer, Sink
+from proxy.wire.connection import Call
 
 SSE = [(b"content-type", b"text/event-stream")]
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from fakes.proxy import settings
 from fakes.waiting import LeapingLoop
 from fuzz.pipes import Engine, Pipe
+from proxy.wire.upstream import AiohttpUpstream, open_session
 
 from proxy import logs
 from proxy.app import App, Phase
@@ -19,7 +20,6 @@ from proxy.routing.blackhole import FailureWeight
 from proxy.routing.breaker import Circuit
 from proxy.routing.health import Health
 from proxy.wire.names import Names
-from proxy.wire.upstream import AiohttpUpstream, open_session
 
 # Shorter than any timer of the proxy: a sleep this long ends when all else only waits.
 MOMENT_S = 1e-5
