@@ -7,7 +7,7 @@ here: how it is opened, and how long it is kept (calls.py).
 import asyncio
 import socket
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from proxy.protocol.answer_head import AnswerHead, Framing, HeadBroken
 from proxy.protocol.chunks import Chunks
@@ -124,9 +124,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        opened = transport.get_extra_info("socket")
+        # What the loop makes is a transport, whatever its class: uvloop's is none of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+        opened = self.transport.get_extra_info("socket")
         if opened is not None:
             notice_vanished_host(opened)
 
