@@ -58,6 +58,14 @@ def test_a_comment_line_passes_without_waiting_for_an_event() -> None:
     assert hold.feed(b"\n: inside\n") == b""
 
 
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+def test_of_many_comments_all_whole_ones_pass(ending: bytes) -> None:
+    hold, comments = EventHold(Dialect.CHAT), (b": a\n" * 3).replace(b"\n", ending)
+    assert hold.feed(comments + b": b") == comments
+    assert hold.feed(ending + b": c" + ending + b"data: d") == b": b" + ending + b": c" + ending
+    assert hold.rest() == b"data: d"
+
+
 def test_lines_of_ollama_end_at_the_line_end() -> None:
     hold = EventHold(Dialect.OLLAMA)
     assert hold.feed(b'{"a":1}\n{"b"') == b'{"a":1}\n'

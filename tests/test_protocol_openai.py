@@ -1,5 +1,6 @@
 """Traits read from a copy of the body: right where it can be read, harmless where it cannot."""
 
+import gc
 from typing import Any
 
 import orjson
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.model import Role, Traits
 from proxy.protocol.allowlist import ROUTES
-from proxy.protocol.openai import MAX_MODEL_CHARS, PEEK_MAX_BYTES, read_traits
+from proxy.protocol.openai import COLLECTED_BYTES, MAX_MODEL_CHARS, PEEK_MAX_BYTES, read_traits
 from proxy.protocol.routes import EngineKind, Route, find
 
 JSON_TYPE = b"application/json"
@@ -121,6 +122,15 @@ def test_a_body_that_cannot_be_read_weighs_one(content_type: bytes, content_enco
 )
 def test_json_by_any_label_is_read(content_type: bytes, coding: bytes) -> None:
     assert read_traits(CHAT, b'{"n":4}', content_type, coding, None).weight == 4
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"n":4}', b'{"n":4,"x":"' + b"a" * COLLECTED_BYTES + b'"}', b"[" * COLLECTED_BYTES * 2]
+)
+def test_garbage_is_collected_again_when_a_body_has_been_read(body: bytes) -> None:
+    assert gc.isenabled()
+    read_traits(CHAT, body, JSON_TYPE, b"", None)
+    assert gc.isenabled()
 
 
 def test_a_model_name_that_is_no_name_is_not_carried() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.model import Dialect, Usage
+from proxy.protocol.quiet import telling_search
 from proxy.protocol.sse import MAX_LINE_BYTES, Scanner, StreamError
 
 HEAD = b'data: {"id":"963b","object":"chat.completion.chunk","created":1795971306,"model":"m","choices":[{"index":0,'
@@ -177,6 +178,37 @@ def test_many_whole_events_in_one_piece_are_counted() -> None:
     assert scanner.events == 2 + 50 + 3 + 2
     scanner = scan([OLLAMA, OLLAMA[: OLLAMA.index(b"\n") + 1] * 3], Dialect.OLLAMA)
     assert scanner.events == 6
+
+
+def test_carriage_returns_that_end_events_are_seen_among_line_feeds() -> None:
+    assert scan([ROLE + TEXT, b'data: {"x":1}\r\rdata: {"x":2}\n\n']).events == 4
+
+
+@pytest.mark.parametrize(
+    ("dialect", "telling", "quiet"),
+    [
+        (Dialect.CHAT, b'"finish_reason":"stop"', b'"finish_reason":null'),
+        (Dialect.CHAT, b'"finish_reason" :null', b"finish_reason"),
+        (Dialect.COMPLETIONS, b'"usage":{}', b'"usage":null'),
+        (Dialect.CHAT, b'"finish_reason":null,"finish_reason":1', b'"finish_reason":null,"finish_reason":null'),
+        (Dialect.CHAT, b'"error":null', b'\\"error\\"'),
+        (Dialect.GENERATE, b'"finish_reason":{}', b'"usage":{}'),
+        (Dialect.GENERATE, b'"error":1', b'"finish_reason":null'),
+        (Dialect.MESSAGES, b'"message_delta"', b'"content_block_delta"'),
+        (Dialect.MESSAGES, b'"error"', b'"message"'),
+        (Dialect.RESPONSES, b'"response.completed"', b'"response.completed.delta"'),
+        (Dialect.RESPONSES, b'"response.failed"', b'"usage":1'),
+        (Dialect.RESPONSES, b'"response.incomplete"', b'"response.output_text.delta"'),
+        (Dialect.RESPONSES, b'"error"', b'"response_completed"'),
+        (Dialect.OLLAMA, b'"done":true', b'"done":false'),
+        (Dialect.OLLAMA, b'"error":""', b'"done_reason":1'),
+    ],
+)
+def test_what_tells_something_is_told_apart_from_what_does_not(dialect: Dialect, telling: bytes, quiet: bytes) -> None:
+    search = telling_search(dialect)
+    for size in (0, 5000):
+        assert search(b'{"a":"' + b"b" * size + b'",' + telling + b"}") is not None
+        assert search(b'{"a":"' + b"b" * size + b'",' + quiet + b"}") is None
 
 
 def test_usage_with_spaces_in_the_json_is_read() -> None:
