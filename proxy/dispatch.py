@@ -7,6 +7,7 @@ Deciding itself is pure and in routing/; sockets are in wire/. Nothing here awai
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from proxy.model import (
     ROLES,
@@ -61,8 +62,7 @@ class Plan:
     linger_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """One attempt's decision and the lease it holds; `probe` says that it tests a half-open circuit."""
 
     decision: Decision
@@ -86,25 +86,25 @@ class Desk:
         self.on_room: Callable[[], None] = lambda: None
         self.on_change: Callable[[Change], None] = lambda _: None
         self.on_decision: Callable[[Decision], None] = lambda _: None
-        self._backends = {each.role: self._new_backend(each) for each in plan.backends}
+        self._speculative, self._baseline = (self._new_backend(_planned(plan, role)) for role in ROLES)
 
     # ------------------------------------------------------------ looking
 
     def backend(self, role: Role) -> Backend:
         """The backend in use for `role`."""
-        return self._backends[role]
+        return self._speculative if role is Role.SPECULATIVE else self._baseline
 
     @property
-    def backends(self) -> tuple[Backend, ...]:
+    def backends(self) -> tuple[Backend, Backend]:
         """Both backends, speculative first."""
-        return tuple(self._backends[role] for role in ROLES)
+        return self._speculative, self._baseline
 
     def snapshot(self) -> LoadSnapshot:
         """Both backends as they are now."""
         now_s = self.clock()
         self._age(now_s)
-        speculative, baseline = (self._backends[role].view(self.plan.breaker, now_s) for role in ROLES)
-        return LoadSnapshot(now_s, speculative, baseline)
+        rules = self.plan.breaker
+        return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
 
     def wanted(self, traits: Traits) -> Role | None:
         """The one backend that a request waits for when there is no room; None where it takes either."""
@@ -248,7 +248,7 @@ class Desk:
 
     def drain(self, role: Role, *, draining: bool) -> None:
         """Give a backend nothing new while `draining`; what runs there goes on."""
-        backend = self._backends[role]
+        backend = self.backend(role)
         before, backend.draining = backend.draining, draining
         if before is not draining:
             self._announce(backend, ChangeKind.DRAIN, str(before).lower(), str(draining).lower())
@@ -259,14 +259,16 @@ class Desk:
         pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
         self.plan = plan
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
-        changed = [each for each in plan.backends if self._backends[each.role].url != each.url]
-        for each in changed:
-            self.ledger.retire(self._backends[each.role].book)
+        kept = {each.role: each for each in self.backends if _planned(plan, each.role).url == each.url}
+        for each in self.backends:
+            if each.role not in kept:
+                self.ledger.retire(each.book)
         # After all have gone: two backends may have changed places.
-        for each in changed:
-            self._backends[each.role] = self._new_backend(each)
-        for each in plan.backends:
-            self._backends[each.role].limit = each.max_in_flight
+        self._speculative, self._baseline = (
+            kept.get(role) or self._new_backend(_planned(plan, role)) for role in ROLES
+        )
+        for each in self.backends:
+            each.limit = _planned(plan, each.role).max_in_flight
         self.on_room()
 
     # ------------------------------------------------------------ inside
@@ -281,7 +283,7 @@ class Desk:
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:
         if decision.role is None:
             raise ValueError("a decision without a role cannot be leased")
-        backend = self._backends[decision.role]
+        backend = self.backend(decision.role)
         probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
         lease = self.ledger.open(backend.book, weight)
         self._move_circuit(backend, Event.ADMITTED, now_s)
@@ -290,11 +292,11 @@ class Desk:
     def _move_circuit(
         self, backend: Backend, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = float("inf")
     ) -> None:
-        before = backend.circuit.state
-        backend.circuit = breaker.advance(
-            self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s
-        )
-        if backend.circuit.state is not before:
+        circuit = breaker.advance(self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s)
+        if circuit is backend.circuit:
+            return
+        before, backend.circuit = backend.circuit.state, circuit
+        if circuit.state is not before:
             if backend.circuit.state is CircuitState.CLOSED:
                 backend.recovered_at_s = now_s
             self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
@@ -302,26 +304,27 @@ class Desk:
 
     def _announce(self, backend: Backend, kind: ChangeKind, before: str, after: str) -> None:
         """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
-        if self._backends[backend.role] is backend:
+        if self.backend(backend.role) is backend:
             self.on_change(Change(kind, backend.role, before, after))
 
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
-        limit = assignment.backend.max_in_flight
-        assignment.lease.settle(outcome, linger_s, most=None if limit is None else max(1, int(limit * MAX_LINGERING)))
+        most = _most_lingering(assignment.backend.max_in_flight) if linger_s > 0 else None
+        assignment.lease.settle(outcome, linger_s, most=most)
         self.follow()
         self.on_room()
 
     def _age(self, now_s: float) -> None:
         """Drop what has lingered long enough, each at its own instant, so that the smoothed count falls from then on
         and not from the next request on."""
-        books = [backend.book for backend in self._backends.values()]
-        while (due_s := min(book.next_expiry_s for book in books)) <= now_s:
-            for book in books:
-                book.expire(due_s)
+        first, second = self._speculative.book, self._baseline.book
+        while first.next_expiry_s <= now_s or second.next_expiry_s <= now_s:
+            due_s = min(first.next_expiry_s, second.next_expiry_s)
+            first.expire(due_s)
+            second.expire(due_s)
             self._follow(due_s)
 
     def _follow(self, now_s: float) -> None:
-        in_flight = sum(backend.book.in_flight for backend in self._backends.values())
+        in_flight = self._speculative.book.in_flight + self._baseline.book.in_flight
         self._enter(policy.follow(self.rules, self.regime, in_flight, now_s))
 
     def _enter(self, regime: Regime) -> None:
@@ -340,10 +343,18 @@ class Desk:
         return self.plan.linger_s if unheard else 0.0
 
 
+def _planned(plan: Plan, role: Role) -> BackendPlan:
+    return next(each for each in plan.backends if each.role is role)
+
+
+def _most_lingering(limit: int | None) -> int | None:
+    return None if limit is None else max(1, int(limit * MAX_LINGERING))
+
+
 def _filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
     load = snapshot.of(role)
-    full = replace(load, max_in_flight=load.in_flight)
-    return replace(snapshot, speculative=full) if role is Role.SPECULATIVE else replace(snapshot, baseline=full)
+    full = load._replace(max_in_flight=load.in_flight)
+    return snapshot._replace(speculative=full) if role is Role.SPECULATIVE else snapshot._replace(baseline=full)
 
 
 def _word(up: bool | None) -> str:

@@ -1,7 +1,12 @@
-"""The frozen values that cross module borders. No behaviour beyond derived properties, no I/O, no clock."""
+"""The frozen values that cross module borders. No behaviour beyond derived properties, no I/O, no clock.
+
+What is made anew for every request on the way to its decision is a NamedTuple: as frozen as a dataclass with slots, and
+built in less than half the time. Everything else is a dataclass.
+"""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Role(StrEnum):
@@ -102,8 +107,7 @@ class Traits:
     asked: Role | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BackendLoad:
+class BackendLoad(NamedTuple):
     """One backend at one instant, as the decision sees it.
 
     `in_flight` counts sequences leased and not settled, lingering ones included; `max_in_flight` is the limit in
@@ -120,8 +124,7 @@ class BackendLoad:
     recovered_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSnapshot:
+class LoadSnapshot(NamedTuple):
     """Both backends at one instant; `at_s` is monotonic seconds."""
 
     at_s: float
@@ -143,8 +146,7 @@ class LoadSnapshot:
         return not (self.speculative.eligible or self.baseline.eligible)
 
 
-@dataclass(frozen=True, slots=True)
-class Regime:
+class Regime(NamedTuple):
     """Which role the threshold policy favours and since when, with the smoothed in-flight count behind it.
 
     `since_s` and `smoothed_at_s` are monotonic seconds; `smoothed` is in sequences, and so is `held`: the count in
@@ -158,8 +160,7 @@ class Regime:
     held: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Because:
+class Because(NamedTuple):
     """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
 
     `recent_failures` are the speculative backend's, which weigh as load on it.
@@ -175,8 +176,7 @@ class Because:
     recent_failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Where one request goes and why. `role` is None when every backend is full (reason `full`)."""
 
     role: Role | None
@@ -287,8 +287,7 @@ class CloseReason(StrEnum):
     HANDSHAKE_LATE = "handshake_late"
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
+class DecisionRecord(NamedTuple):
     """One decision as the ring buffer keeps it. `at_s` is monotonic seconds; `weight` in sequences."""
 
     at_s: float

@@ -80,12 +80,20 @@ def advance(
     before the circuit came into its present state says nothing about it and is ignored: late failures of an outage
     must not open a circuit that has healed since. Left out, the request counts as sent in the present state.
     """
+    if _is_calm(circuit) and event is not Event.FAILURE:
+        return circuit
     if sent_at_s < circuit.since_s:
         return circuit
     if probe and event is Event.NEUTRAL and sent_at_s + rules.open_s <= now_s:
         return circuit  # its place was free already, and those that are taken are others'
     row = TABLE[circuit.state, event]
     return (row.probe if probe else row.ordinary)(rules, circuit, now_s)
+
+
+def _is_calm(circuit: Circuit) -> bool:
+    """Whether only a failure can move the circuit, as the rows of a closed one say: so it is for almost every request,
+    and these are spared the table."""
+    return circuit.state is CircuitState.CLOSED and not circuit.failures
 
 
 # ---------------------------------------------------------------- steps

@@ -31,7 +31,7 @@ def observe(regime: Regime, in_flight: float, now_s: float, smoothing_s: float) 
         smoothed = regime.held + (regime.smoothed - regime.held) * exp((last_s - now_s) / smoothing_s)
     else:
         smoothed = regime.smoothed
-    return Regime(regime.role, regime.since_s, smoothed, max(now_s, last_s), in_flight)
+    return Regime(regime.role, regime.since_s, smoothed, now_s if now_s > last_s else last_s, in_flight)
 
 
 def advance(rules: Rules, regime: Regime, now_s: float) -> Regime:

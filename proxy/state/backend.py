@@ -54,12 +54,12 @@ class Backend:
         """This backend as a decision at `now_s` sees it."""
         self.book.expire(now_s)
         return BackendLoad(
-            role=self.role,
-            in_flight=self.book.in_flight,
-            max_in_flight=self.max_in_flight,
-            recent_failures=blackhole.weigh(self.failures, now_s),
-            eligible=self.eligible(rules, now_s),
-            recovered_s=None if self.recovered_at_s is None else now_s - self.recovered_at_s,
+            self.role,
+            self.book.in_flight,
+            self.max_in_flight,
+            blackhole.weigh(self.failures, now_s),
+            self.eligible(rules, now_s),
+            None if self.recovered_at_s is None else now_s - self.recovered_at_s,
         )
 
     def drift(self) -> int | None:
