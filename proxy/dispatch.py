@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from proxy.model import (
+    BASELINE,
     ROLES,
+    SPECULATIVE,
     Change,
     ChangeKind,
     CircuitState,
@@ -39,6 +41,8 @@ RING_SIZE = 1000
 # The share of a backend's limit that may count for clients who have left. What engines still do for such clients is a
 # guess, and by leaving at once again and again one client could fill the count for everybody.
 MAX_LINGERING = 0.25
+
+_ADMITTED, _FAILURE, _FINISHED = Event.ADMITTED, Event.FAILURE, Outcome.FINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +90,25 @@ class Desk:
         self.on_room: Callable[[], None] = lambda: None
         self.on_change: Callable[[Change], None] = lambda _: None
         self.on_decision: Callable[[Decision], None] = lambda _: None
-        self._speculative, self._baseline = (self._new_backend(_planned(plan, role)) for role in ROLES)
+        self._backends = {each.role: self._new_backend(each) for each in plan.backends}
 
     # ------------------------------------------------------------ looking
 
     def backend(self, role: Role) -> Backend:
         """The backend in use for `role`."""
-        return self._speculative if role is Role.SPECULATIVE else self._baseline
+        return self._backends[role]
 
     @property
-    def backends(self) -> tuple[Backend, Backend]:
+    def backends(self) -> tuple[Backend, ...]:
         """Both backends, speculative first."""
-        return self._speculative, self._baseline
+        return tuple(self._backends[role] for role in ROLES)
 
     def snapshot(self) -> LoadSnapshot:
         """Both backends as they are now."""
         now_s = self.clock()
         self._age(now_s)
-        rules = self.plan.breaker
-        return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
+        rules, backends = self.plan.breaker, self._backends
+        return LoadSnapshot(now_s, backends[SPECULATIVE].view(rules, now_s), backends[BASELINE].view(rules, now_s))
 
     def wanted(self, traits: Traits) -> Role | None:
         """The one backend that a request waits for when there is no room; None where it takes either."""
@@ -203,7 +207,7 @@ class Desk:
         """Tell the breaker how an attempt went on its backend."""
         backend = assignment.backend
         now_s = self.clock()
-        if event is Event.FAILURE:
+        if event is _FAILURE:
             backend.failures = blackhole.add(backend.failures, now_s)
         sent_at_s = assignment.lease.opened_at_s
         self._move_circuit(backend, event, now_s, probe=assignment.probe, sent_at_s=sent_at_s)
@@ -248,7 +252,7 @@ class Desk:
 
     def drain(self, role: Role, *, draining: bool) -> None:
         """Give a backend nothing new while `draining`; what runs there goes on."""
-        backend = self.backend(role)
+        backend = self._backends[role]
         before, backend.draining = backend.draining, draining
         if before is not draining:
             self._announce(backend, ChangeKind.DRAIN, str(before).lower(), str(draining).lower())
@@ -259,16 +263,14 @@ class Desk:
         pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
         self.plan = plan
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
-        kept = {each.role: each for each in self.backends if _planned(plan, each.role).url == each.url}
-        for each in self.backends:
-            if each.role not in kept:
-                self.ledger.retire(each.book)
+        changed = [each for each in plan.backends if self._backends[each.role].url != each.url]
+        for each in changed:
+            self.ledger.retire(self._backends[each.role].book)
         # After all have gone: two backends may have changed places.
-        self._speculative, self._baseline = (
-            kept.get(role) or self._new_backend(_planned(plan, role)) for role in ROLES
-        )
-        for each in self.backends:
-            each.limit = _planned(plan, each.role).max_in_flight
+        for each in changed:
+            self._backends[each.role] = self._new_backend(each)
+        for each in plan.backends:
+            self._backends[each.role].limit = each.max_in_flight
         self.on_room()
 
     # ------------------------------------------------------------ inside
@@ -283,20 +285,20 @@ class Desk:
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:
         if decision.role is None:
             raise ValueError("a decision without a role cannot be leased")
-        backend = self.backend(decision.role)
+        backend = self._backends[decision.role]
         probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
         lease = self.ledger.open(backend.book, weight)
-        self._move_circuit(backend, Event.ADMITTED, now_s)
+        self._move_circuit(backend, _ADMITTED, now_s)
         return Assignment(decision, backend, lease, probe)
 
     def _move_circuit(
         self, backend: Backend, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = float("inf")
     ) -> None:
-        circuit = breaker.advance(self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s)
-        if circuit is backend.circuit:
-            return
-        before, backend.circuit = backend.circuit.state, circuit
-        if circuit.state is not before:
+        before = backend.circuit.state
+        backend.circuit = breaker.advance(
+            self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s
+        )
+        if backend.circuit.state is not before:
             if backend.circuit.state is CircuitState.CLOSED:
                 backend.recovered_at_s = now_s
             self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
@@ -304,7 +306,7 @@ class Desk:
 
     def _announce(self, backend: Backend, kind: ChangeKind, before: str, after: str) -> None:
         """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
-        if self.backend(backend.role) is backend:
+        if self._backends[backend.role] is backend:
             self.on_change(Change(kind, backend.role, before, after))
 
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
@@ -316,7 +318,7 @@ class Desk:
     def _age(self, now_s: float) -> None:
         """Drop what has lingered long enough, each at its own instant, so that the smoothed count falls from then on
         and not from the next request on."""
-        first, second = self._speculative.book, self._baseline.book
+        first, second = self._backends[SPECULATIVE].book, self._backends[BASELINE].book
         while first.next_expiry_s <= now_s or second.next_expiry_s <= now_s:
             due_s = min(first.next_expiry_s, second.next_expiry_s)
             first.expire(due_s)
@@ -324,7 +326,7 @@ class Desk:
             self._follow(due_s)
 
     def _follow(self, now_s: float) -> None:
-        in_flight = self._speculative.book.in_flight + self._baseline.book.in_flight
+        in_flight = self._backends[SPECULATIVE].book.in_flight + self._backends[BASELINE].book.in_flight
         self._enter(policy.follow(self.rules, self.regime, in_flight, now_s))
 
     def _enter(self, regime: Regime) -> None:
@@ -333,7 +335,7 @@ class Desk:
             self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))
 
     def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
-        if outcome is Outcome.FINISHED or (outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard):
+        if outcome is _FINISHED or (outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard):
             return 0.0  # the engine has ended it, or never began
         facts = assignment.backend.facts
         if facts is not None and ghosts(facts.version):
@@ -343,10 +345,6 @@ class Desk:
         return self.plan.linger_s if unheard else 0.0
 
 
-def _planned(plan: Plan, role: Role) -> BackendPlan:
-    return next(each for each in plan.backends if each.role is role)
-
-
 def _most_lingering(limit: int | None) -> int | None:
     return None if limit is None else max(1, int(limit * MAX_LINGERING))
 
@@ -354,7 +352,7 @@ def _most_lingering(limit: int | None) -> int | None:
 def _filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
     load = snapshot.of(role)
     full = load._replace(max_in_flight=load.in_flight)
-    return snapshot._replace(speculative=full) if role is Role.SPECULATIVE else snapshot._replace(baseline=full)
+    return snapshot._replace(speculative=full) if role is SPECULATIVE else snapshot._replace(baseline=full)
 
 
 def _word(up: bool | None) -> str:

@@ -9,6 +9,8 @@ from proxy.routing.rules import RequestRule, RuleKind, Rules
 
 __all__ = ["RequestRule", "RuleKind", "Rules", "decide", "follow", "has_room", "is_bulky", "preference", "share"]
 
+_THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
+
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it.
 _FIRM = (Reason.OPERATOR_PIN, Reason.HEADER, Reason.RULE, Reason.PINNED)
@@ -48,7 +50,7 @@ def follow(rules: Rules, regime: Regime, in_flight: int, now_s: float) -> Regime
     Only policy `threshold` changes the role; the others keep the smoothed count warm for a reload that changes policy.
     """
     observed = threshold.observe(regime, in_flight, now_s, rules.smoothing_s)
-    if rules.effective_policy is not Policy.THRESHOLD:
+    if rules.effective_policy is not _THRESHOLD:
         return observed
     return threshold.advance(rules, observed, now_s)
 
@@ -88,7 +90,7 @@ def preference(rules: Rules, traits: Traits) -> Role | None:
     wished = _wish(rules, traits)
     if wished is not None:
         return wished[0]
-    return rules.pin if rules.effective_policy is Policy.PINNED else None
+    return rules.pin if rules.effective_policy is _PINNED else None
 
 
 def _choose(
@@ -113,9 +115,9 @@ def _prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits
     if wished is not None:
         return wished
     policy = rules.effective_policy
-    if policy is Policy.PINNED:
+    if policy is _PINNED:
         return rules.pin, Reason.PINNED
-    if policy is Policy.THRESHOLD:
+    if policy is _THRESHOLD:
         return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
     return overflow.prefer(rules, snapshot.speculative, traits.weight)
 

@@ -12,6 +12,8 @@ from proxy.routing.breaker import BreakerRules, Circuit
 from proxy.routing.health import Health
 from proxy.state.ledger import Book
 
+_CLOSED = CircuitState.CLOSED
+
 
 @dataclass(slots=True)
 class Backend:
@@ -48,7 +50,7 @@ class Backend:
         """Healthy, circuit passing and not draining, all at once."""
         if self.draining or self.health.up is False:
             return False
-        return self.circuit.state is CircuitState.CLOSED or breaker.admits(rules, self.circuit, now_s)
+        return self.circuit.state is _CLOSED or breaker.admits(rules, self.circuit, now_s)
 
     def view(self, rules: BreakerRules, now_s: float) -> BackendLoad:
         """This backend as a decision at `now_s` sees it."""

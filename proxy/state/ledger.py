@@ -17,6 +17,7 @@ from proxy.model import Outcome
 DURATION_WEIGHT = 0.1
 
 _NEVER_S = float("inf")
+_FINISHED = Outcome.FINISHED
 
 
 class LeaseError(CrossoverError):
@@ -90,7 +91,7 @@ class Book:
         self.settled += 1
         stays = self._linger(lease.weight, now_s + linger_s, most) if linger_s > 0 else 0
         self.in_flight -= lease.weight - stays
-        if lease.outcome is Outcome.FINISHED:
+        if lease.outcome is _FINISHED:
             weight = DURATION_WEIGHT if self.typical_duration_s else 1.0
             self.typical_duration_s += weight * (now_s - lease.opened_at_s - self.typical_duration_s)
 
