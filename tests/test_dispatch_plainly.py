@@ -348,7 +348,7 @@ def busy_desk(policy: Policy) -> tuple[Desk, Admission]:
 
 
 @pytest.mark.parametrize("policy", [Policy.THRESHOLD, Policy.OVERFLOW])
-async def test_a_request_passes_the_desk_with_few_calls_when_all_is_well(policy: Policy) -> None:
+def test_a_request_passes_the_desk_with_few_calls_when_all_is_well(policy: Policy) -> None:
     desk, admission = busy_desk(policy)
     ended = []
 
