@@ -179,7 +179,7 @@ def _decision(at_s: float, record: DecisionRecord) -> dict[str, Any]:
         "attempt": record.attempt,
         "role": decision.role,
         "reason": decision.reason,
-        "because": asdict(decision.because),
+        "because": decision.because._asdict(),
     }
 
 

@@ -7,9 +7,12 @@ Deciding itself is pure and in routing/; sockets are in wire/. Nothing here awai
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from proxy.model import (
+    BASELINE,
     ROLES,
+    SPECULATIVE,
     Change,
     ChangeKind,
     CircuitState,
@@ -39,6 +42,8 @@ RING_SIZE = 1000
 # guess, and by leaving at once again and again one client could fill the count for everybody.
 MAX_LINGERING = 0.25
 
+_ADMITTED, _FAILURE, _FINISHED = Event.ADMITTED, Event.FAILURE, Outcome.FINISHED
+
 
 @dataclass(frozen=True, slots=True)
 class BackendPlan:
@@ -61,8 +66,7 @@ class Plan:
     linger_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """One attempt's decision and the lease it holds; `probe` says that it tests a half-open circuit."""
 
     decision: Decision
@@ -103,8 +107,8 @@ class Desk:
         """Both backends as they are now."""
         now_s = self.clock()
         self._age(now_s)
-        speculative, baseline = (self._backends[role].view(self.plan.breaker, now_s) for role in ROLES)
-        return LoadSnapshot(now_s, speculative, baseline)
+        rules, backends = self.plan.breaker, self._backends
+        return LoadSnapshot(now_s, backends[SPECULATIVE].view(rules, now_s), backends[BASELINE].view(rules, now_s))
 
     def wanted(self, traits: Traits) -> Role | None:
         """The one backend that a request waits for when there is no room; None where it takes either."""
@@ -203,7 +207,7 @@ class Desk:
         """Tell the breaker how an attempt went on its backend."""
         backend = assignment.backend
         now_s = self.clock()
-        if event is Event.FAILURE:
+        if event is _FAILURE:
             backend.failures = blackhole.add(backend.failures, now_s)
         sent_at_s = assignment.lease.opened_at_s
         self._move_circuit(backend, event, now_s, probe=assignment.probe, sent_at_s=sent_at_s)
@@ -284,7 +288,7 @@ class Desk:
         backend = self._backends[decision.role]
         probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
         lease = self.ledger.open(backend.book, weight)
-        self._move_circuit(backend, Event.ADMITTED, now_s)
+        self._move_circuit(backend, _ADMITTED, now_s)
         return Assignment(decision, backend, lease, probe)
 
     def _move_circuit(
@@ -306,22 +310,23 @@ class Desk:
             self.on_change(Change(kind, backend.role, before, after))
 
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
-        limit = assignment.backend.max_in_flight
-        assignment.lease.settle(outcome, linger_s, most=None if limit is None else max(1, int(limit * MAX_LINGERING)))
+        most = _most_lingering(assignment.backend.max_in_flight) if linger_s > 0 else None
+        assignment.lease.settle(outcome, linger_s, most=most)
         self.follow()
         self.on_room()
 
     def _age(self, now_s: float) -> None:
         """Drop what has lingered long enough, each at its own instant, so that the smoothed count falls from then on
         and not from the next request on."""
-        books = [backend.book for backend in self._backends.values()]
-        while (due_s := min(book.next_expiry_s for book in books)) <= now_s:
-            for book in books:
-                book.expire(due_s)
+        first, second = self._backends[SPECULATIVE].book, self._backends[BASELINE].book
+        while first.next_expiry_s <= now_s or second.next_expiry_s <= now_s:
+            due_s = min(first.next_expiry_s, second.next_expiry_s)
+            first.expire(due_s)
+            second.expire(due_s)
             self._follow(due_s)
 
     def _follow(self, now_s: float) -> None:
-        in_flight = sum(backend.book.in_flight for backend in self._backends.values())
+        in_flight = self._backends[SPECULATIVE].book.in_flight + self._backends[BASELINE].book.in_flight
         self._enter(policy.follow(self.rules, self.regime, in_flight, now_s))
 
     def _enter(self, regime: Regime) -> None:
@@ -330,7 +335,7 @@ class Desk:
             self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))
 
     def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
-        if outcome is Outcome.FINISHED or (outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard):
+        if outcome is _FINISHED or (outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard):
             return 0.0  # the engine has ended it, or never began
         facts = assignment.backend.facts
         if facts is not None and ghosts(facts.version):
@@ -340,10 +345,14 @@ class Desk:
         return self.plan.linger_s if unheard else 0.0
 
 
+def _most_lingering(limit: int | None) -> int | None:
+    return None if limit is None else max(1, int(limit * MAX_LINGERING))
+
+
 def _filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
     load = snapshot.of(role)
-    full = replace(load, max_in_flight=load.in_flight)
-    return replace(snapshot, speculative=full) if role is Role.SPECULATIVE else replace(snapshot, baseline=full)
+    full = load._replace(max_in_flight=load.in_flight)
+    return snapshot._replace(speculative=full) if role is SPECULATIVE else snapshot._replace(baseline=full)
 
 
 def _word(up: bool | None) -> str:

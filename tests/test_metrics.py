@@ -142,7 +142,7 @@ def test_a_request_that_got_no_place_has_no_role_and_no_attempt(metrics: Metrics
 
 
 def test_a_failover_counts_an_attempt_on_each_backend_and_a_retry_on_the_second(metrics: Metrics) -> None:
-    moved = replace(DECISION, role=Role.BASELINE, reason=Reason.FAILOVER)
+    moved = DECISION._replace(role=Role.BASELINE, reason=Reason.FAILOVER)
     metrics.request_ended(replace(FACTS, decision=moved, attempts=2))
     assert value(metrics, "attempts_total", role="speculative") == 1
     assert value(metrics, "attempts_total", role="baseline") == 1
@@ -278,7 +278,7 @@ ODD_FACTS = st.builds(
     outcome=st.sampled_from(Outcome),
     status=st.integers(-5, 1000),
     failure=st.none() | st.text(),
-    decision=st.builds(replace, st.just(DECISION), role=st.sampled_from([*Role, None]), reason=st.sampled_from(Reason)),
+    decision=st.builds(DECISION._replace, role=st.sampled_from([*Role, None]), reason=st.sampled_from(Reason)),
     attempts=st.integers(0, 4),
     route=st.text(),
     method=st.text(),

@@ -32,6 +32,12 @@ def test_every_pair_of_state_and_event_has_a_row() -> None:
     assert set(TABLE) == set(product(CircuitState, Event))
 
 
+@pytest.mark.parametrize("circuit", [Circuit(state, 0.0, failures) for state in CircuitState for failures in (0, 2)])
+@pytest.mark.parametrize("event", Event)
+def test_a_calm_circuit_that_is_spared_the_table_is_as_its_row_says(circuit: Circuit, event: Event) -> None:
+    assert advance(RULES, circuit, event, 5.0) == TABLE[circuit.state, event].ordinary(RULES, circuit, 5.0)
+
+
 @pytest.mark.parametrize("event", [Event.SUCCESS, Event.FAILURE, Event.NEUTRAL])
 @pytest.mark.parametrize("probe", [True, False])
 def test_nothing_that_ends_during_the_cool_down_moves_an_open_circuit(event: Event, probe: bool) -> None:

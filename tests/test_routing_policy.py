@@ -234,7 +234,7 @@ def test_recovering_backend_that_is_alone_takes_what_there_is() -> None:
 
 def test_two_backends_that_have_both_come_back_hold_nobody_up() -> None:
     both = back(0.1, speculative=4, baseline=40)
-    both = replace(both, baseline=replace(both.baseline, recovered_s=0.1))
+    both = both._replace(baseline=both.baseline._replace(recovered_s=0.1))
     assert asked(Rules(leave_at=8), both) == (SPECULATIVE, Reason.ROOM)
     assert asked(Rules(leave_at=4), both) == (BASELINE, Reason.OVERFLOW)
 
@@ -251,7 +251,7 @@ def test_failover_falls_upon_no_recovering_backend() -> None:
 def back(recovered_s: float, **loads: Any) -> LoadSnapshot:
     """A snapshot whose speculative backend came back `recovered_s` ago."""
     seen = snapshot(**loads)
-    return replace(seen, speculative=replace(seen.speculative, recovered_s=recovered_s))
+    return seen._replace(speculative=seen.speculative._replace(recovered_s=recovered_s))
 
 
 # ---------------------------------------------------------------- what holds of every decision
@@ -368,7 +368,7 @@ def test_decide_is_total_over_every_combination_of_its_closed_sets() -> None:
         for up, down, first, second in product((True, False), (True, False), room, room):
             loads = snapshot(1, 1, limits=(first, second), eligible=(up, down))
             for kind in (Traits(asked=wish), Traits(asked=wish, constrained=True)):
-                decision = decide(rules, replace(LONG_AGO, role=role), loads, kind, excluded=left_out)
+                decision = decide(rules, LONG_AGO._replace(role=role), loads, kind, excluded=left_out)
                 assert decision.reason in Reason
                 assert decision.because.policy is not Policy.AUTO
 

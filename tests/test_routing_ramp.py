@@ -16,7 +16,7 @@ RULES = Rules(policy=Policy.OVERFLOW, leave_at=8, ramp_s=10.0)
 
 def most(rules: Rules, load: BackendLoad) -> int:
     """Sequences that the backend takes one by one until it refuses, at most a thousand."""
-    return next((held for held in range(1000) if not admits(rules, replace(load, in_flight=held), 1)), 1000)
+    return next((held for held in range(1000) if not admits(rules, load._replace(in_flight=held), 1)), 1000)
 
 
 @pytest.mark.parametrize(("recovered_s", "taken"), [(0.0, 1), (1.0, 1), (2.5, 2), (5.0, 4), (9.9, 8), (10.0, 1000)])
@@ -55,8 +55,8 @@ def test_idle_backend_takes_any_request(weight: int, recovered_s: float) -> None
 def test_what_was_admitted_early_is_admitted_later(in_flight: int, weight: int, one_s: float, other_s: float) -> None:
     early, late = sorted((one_s, other_s))
     load = BackendLoad(SPECULATIVE, in_flight, max_in_flight=48)
-    assert admits(RULES, replace(load, recovered_s=late), weight) or not admits(
-        RULES, replace(load, recovered_s=early), weight
+    assert admits(RULES, load._replace(recovered_s=late), weight) or not admits(
+        RULES, load._replace(recovered_s=early), weight
     )
 
 

@@ -26,6 +26,8 @@ def add(failures: FailureWeight, now_s: float) -> FailureWeight:
 
 def weigh(failures: FailureWeight, now_s: float) -> int:
     """How many sequences the failures weigh at `now_s`, rounded to the nearest."""
+    if not failures.value:  # it never failed: most backends, most of the time
+        return 0
     return int(_decayed(failures, now_s) + 0.5)
 
 

@@ -26,6 +26,10 @@ class Event(StrEnum):
     NEUTRAL = "neutral"  # ended and says nothing of the backend: a client's error, busy (429, 503), the client left
 
 
+_CLOSED, _OPENED, _HALF = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
+_FAILURE = Event.FAILURE
+
+
 @dataclass(frozen=True, slots=True)
 class BreakerRules:
     """`max_failures` in a row open the circuit for `open_s` seconds; then `max_probes` requests at once may try it.
@@ -45,7 +49,7 @@ class Circuit:
     Instants are monotonic seconds. An expired lease counts as free, so a probe that hangs or is lost blocks nobody.
     """
 
-    state: CircuitState = CircuitState.CLOSED
+    state: CircuitState = _CLOSED
     since_s: float = float("-inf")
     failures: int = 0
     probes: tuple[float, ...] = ()
@@ -53,16 +57,16 @@ class Circuit:
 
 def admits(rules: BreakerRules, circuit: Circuit, now_s: float) -> bool:
     """Whether the circuit lets a request through at `now_s`. Reading changes nothing: tell it ADMITTED when sent."""
-    if circuit.state is CircuitState.CLOSED:
+    if circuit.state is _CLOSED:
         return True
-    if circuit.state is CircuitState.OPEN:
+    if circuit.state is _OPENED:
         return now_s - circuit.since_s >= rules.open_s
     return len(_live(circuit, now_s)) < rules.max_probes
 
 
 def is_probe(rules: BreakerRules, circuit: Circuit, now_s: float) -> bool:
     """Whether a request sent at `now_s` gets a probe's lease: ask before telling ADMITTED, and keep the answer."""
-    return circuit.state is not CircuitState.CLOSED and admits(rules, circuit, now_s)
+    return circuit.state is not _CLOSED and admits(rules, circuit, now_s)
 
 
 def advance(
@@ -80,12 +84,20 @@ def advance(
     before the circuit came into its present state says nothing about it and is ignored: late failures of an outage
     must not open a circuit that has healed since. Left out, the request counts as sent in the present state.
     """
+    if event is not _FAILURE and is_calm(circuit):
+        return circuit
     if sent_at_s < circuit.since_s:
         return circuit
     if probe and event is Event.NEUTRAL and sent_at_s + rules.open_s <= now_s:
         return circuit  # its place was free already, and those that are taken are others'
     row = TABLE[circuit.state, event]
     return (row.probe if probe else row.ordinary)(rules, circuit, now_s)
+
+
+def is_calm(circuit: Circuit) -> bool:
+    """Whether only a failure can move the circuit, as the rows of a closed one say: so it is for almost every request,
+    and these are spared the table."""
+    return circuit.state is _CLOSED and not circuit.failures
 
 
 # ---------------------------------------------------------------- steps
@@ -107,18 +119,18 @@ def _count(rules: BreakerRules, circuit: Circuit, now_s: float) -> Circuit:
 
 
 def _open(_rules: BreakerRules, circuit: Circuit, now_s: float) -> Circuit:
-    return Circuit(CircuitState.OPEN, now_s, circuit.failures)
+    return Circuit(_OPENED, now_s, circuit.failures)
 
 
 def _close(_rules: BreakerRules, _circuit: Circuit, now_s: float) -> Circuit:
-    return Circuit(CircuitState.CLOSED, now_s)
+    return Circuit(_CLOSED, now_s)
 
 
 def _half_open(rules: BreakerRules, circuit: Circuit, now_s: float) -> Circuit:
     """Before the cool-down is over a request comes only when no backend is eligible; it is no probe."""
     if not admits(rules, circuit, now_s):
         return circuit
-    return Circuit(CircuitState.HALF_OPEN, now_s, circuit.failures, (now_s + rules.open_s,))
+    return Circuit(_HALF, now_s, circuit.failures, (now_s + rules.open_s,))
 
 
 def _lease(rules: BreakerRules, circuit: Circuit, now_s: float) -> Circuit:
@@ -146,8 +158,6 @@ class Row:
     ordinary: Step
     probe: Step
 
-
-_CLOSED, _OPENED, _HALF = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 
 TABLE: dict[tuple[CircuitState, Event], Row] = {
     (_CLOSED, Event.ADMITTED): Row(_keep, _keep),

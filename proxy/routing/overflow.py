@@ -3,8 +3,10 @@
 It has no memory, so no regime and no dwell (threshold.py), and it knows no measured speeds.
 """
 
-from proxy.model import BackendLoad, Reason, Role
+from proxy.model import BASELINE, SPECULATIVE, BackendLoad, Reason, Role
 from proxy.routing.rules import Rules
+
+_ROOM, _OVERFLOW = Reason.ROOM, Reason.OVERFLOW
 
 
 def fits(rules: Rules, load: BackendLoad, weight: int) -> bool:
@@ -20,5 +22,5 @@ def fits(rules: Rules, load: BackendLoad, weight: int) -> bool:
 def prefer(rules: Rules, speculative: BackendLoad, weight: int) -> tuple[Role, Reason]:
     """The role that the policy wants for a request of `weight` sequences, and why: ROOM or OVERFLOW."""
     if fits(rules, speculative, weight):
-        return Role.SPECULATIVE, Reason.ROOM
-    return Role.BASELINE, Reason.OVERFLOW
+        return SPECULATIVE, _ROOM
+    return BASELINE, _OVERFLOW

@@ -9,6 +9,8 @@ from proxy.routing.rules import RequestRule, RuleKind, Rules
 
 __all__ = ["RequestRule", "RuleKind", "Rules", "decide", "follow", "has_room", "is_bulky", "preference", "share"]
 
+_THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
+
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it.
 _FIRM = (Reason.OPERATOR_PIN, Reason.HEADER, Reason.RULE, Reason.PINNED)
@@ -23,21 +25,22 @@ def decide(
     `role` is None exactly when the reason is FULL. The decision's `because` counts without the new request and names
     the regime that was asked; its `regime` already holds the request, as the caller leases it in the same step.
     """
-    in_flight = snapshot.in_flight
-    current = follow(rules, regime, in_flight, snapshot.at_s)
+    at_s, speculative, baseline = snapshot
+    in_flight = speculative.in_flight + baseline.in_flight
+    current = follow(rules, regime, in_flight, at_s)
     role, reason = _choose(rules, current, snapshot, traits, excluded)
     because = Because(
         rules.effective_policy,
-        snapshot.speculative.in_flight,
-        snapshot.baseline.in_flight,
+        speculative.in_flight,
+        baseline.in_flight,
         current.smoothed,
         rules.enter_at,
         rules.leave_at,
         current.role,
-        snapshot.speculative.recent_failures,
+        speculative.recent_failures,
     )
     if role is not None:
-        current = follow(rules, current, in_flight + share(snapshot.of(role), traits.weight), snapshot.at_s)
+        current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
     return Decision(role, reason, current, because)
 
 
@@ -47,20 +50,30 @@ def follow(rules: Rules, regime: Regime, in_flight: int, now_s: float) -> Regime
     Only policy `threshold` changes the role; the others keep the smoothed count warm for a reload that changes policy.
     """
     observed = threshold.observe(regime, in_flight, now_s, rules.smoothing_s)
-    if rules.effective_policy is not Policy.THRESHOLD:
+    if rules.effective_policy is not _THRESHOLD:
         return observed
     return threshold.advance(rules, observed, now_s)
 
 
+def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime:
+    """`follow` for a regime that has followed in this very instant: a smoothed count takes a new number in only as time
+    passes, so nothing but the number held changes. Without smoothing it counts at once."""
+    if rules.smoothing_s <= 0:
+        return follow(rules, current, in_flight, now_s)
+    return Regime(current.role, current.since_s, current.smoothed, current.smoothed_at_s, in_flight)
+
+
 def has_room(load: BackendLoad, weight: int) -> bool:
     """Whether a request of `weight` sequences keeps within `max_in_flight`; one heavier than that may run alone."""
-    return load.max_in_flight is None or load.in_flight + share(load, weight) <= load.max_in_flight
+    limit = load.max_in_flight
+    return limit is None or load.in_flight + share(load, weight) <= limit
 
 
 def share(load: BackendLoad, weight: int) -> int:
     """The sequences, at least 1, that a request of `weight` holds on a backend: at most `max_in_flight`, since an
     engine never runs more of one request at once, whatever number the client wrote."""
-    return weight if load.max_in_flight is None else max(1, min(weight, load.max_in_flight))
+    limit = load.max_in_flight
+    return weight if limit is None or weight <= limit else max(1, limit)
 
 
 def is_bulky(load: BackendLoad, weight: int) -> bool:
@@ -77,7 +90,7 @@ def preference(rules: Rules, traits: Traits) -> Role | None:
     wished = _wish(rules, traits)
     if wished is not None:
         return wished[0]
-    return rules.pin if rules.effective_policy is Policy.PINNED else None
+    return rules.pin if rules.effective_policy is _PINNED else None
 
 
 def _choose(
@@ -102,9 +115,9 @@ def _prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits
     if wished is not None:
         return wished
     policy = rules.effective_policy
-    if policy is Policy.PINNED:
+    if policy is _PINNED:
         return rules.pin, Reason.PINNED
-    if policy is Policy.THRESHOLD:
+    if policy is _THRESHOLD:
         return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
     return overflow.prefer(rules, snapshot.speculative, traits.weight)
 
@@ -146,6 +159,9 @@ def _takes(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> boo
 def _is_held_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:
     """Whether a backend still ramps up. Only beside one that serves in full: alone, or when both have come back, it
     takes what there is."""
+    load = snapshot.of(role)
+    if not ramp.is_on(rules, load):
+        return False
     beside = snapshot.of(role.other)
     in_full = beside.eligible and not ramp.is_on(rules, beside)
-    return in_full and not ramp.admits(rules, snapshot.of(role), weight)
+    return in_full and not ramp.admits(rules, load, weight)

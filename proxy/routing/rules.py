@@ -1,6 +1,6 @@
 """What the operator asked of routing, frozen. How the rules are applied is not here (policy.py and its policies)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from proxy.model import Placement, Policy, Role, Traits
@@ -53,10 +53,15 @@ class Rules:
     request_rules: tuple[RequestRule, ...] = ()
     operator_pin: Role | None = None
     ramp_s: float = 10.0
+    effective_policy: Policy = field(init=False, repr=False, compare=False)
+    """The policy with `auto` resolved: `overflow` on separate GPUs, `threshold` on shared ones. Never AUTO."""
 
-    @property
-    def effective_policy(self) -> Policy:
-        """The policy with `auto` resolved: `overflow` on separate GPUs, `threshold` on shared ones. Never AUTO."""
-        if self.policy is not Policy.AUTO:
-            return self.policy
-        return Policy.OVERFLOW if self.placement is Placement.SEPARATE else Policy.THRESHOLD
+    def __post_init__(self) -> None:
+        # Once and not at every look: each request looks several times.
+        object.__setattr__(self, "effective_policy", _resolved(self.policy, self.placement))
+
+
+def _resolved(policy: Policy, placement: Placement) -> Policy:
+    if policy is not Policy.AUTO:
+        return policy
+    return Policy.OVERFLOW if placement is Placement.SEPARATE else Policy.THRESHOLD

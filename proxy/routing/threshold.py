@@ -5,7 +5,7 @@ Eligibility, room and rules that come before any policy are not here (policy.py)
 
 from math import exp
 
-from proxy.model import BackendLoad, Reason, Regime, Role
+from proxy.model import BASELINE, SPECULATIVE, BackendLoad, Reason, Regime, Role
 from proxy.routing.overflow import fits
 from proxy.routing.rules import Rules
 
@@ -15,6 +15,7 @@ from proxy.routing.rules import Rules
 NEAR = 0.25
 
 _NEVER_S = float("-inf")
+_REGIME = Reason.REGIME
 
 
 def observe(regime: Regime, in_flight: float, now_s: float, smoothing_s: float) -> Regime:
@@ -31,12 +32,12 @@ def observe(regime: Regime, in_flight: float, now_s: float, smoothing_s: float) 
         smoothed = regime.held + (regime.smoothed - regime.held) * exp((last_s - now_s) / smoothing_s)
     else:
         smoothed = regime.smoothed
-    return Regime(regime.role, regime.since_s, smoothed, max(now_s, last_s), in_flight)
+    return Regime(regime.role, regime.since_s, smoothed, now_s if now_s > last_s else last_s, in_flight)
 
 
 def advance(rules: Rules, regime: Regime, now_s: float) -> Regime:
     """The regime after a look at `smoothed`: the other role when its threshold is reached and the dwell has passed."""
-    if regime.role is Role.SPECULATIVE:
+    if regime.role is SPECULATIVE:
         due = regime.smoothed >= rules.leave_at - NEAR
     else:
         due = regime.smoothed <= rules.enter_at + NEAR
@@ -50,6 +51,6 @@ def prefer(rules: Rules, regime: Regime, speculative: BackendLoad, weight: int) 
 
     The second keeps a burst within the dwell or the smoothing from piling up on speculative; the regime stays.
     """
-    if regime.role is Role.SPECULATIVE and not fits(rules, speculative, weight):
-        return Role.BASELINE, Reason.OVERFLOW
-    return regime.role, Reason.REGIME
+    if regime.role is SPECULATIVE and not fits(rules, speculative, weight):
+        return BASELINE, Reason.OVERFLOW
+    return regime.role, _REGIME

@@ -12,6 +12,8 @@ from proxy.routing.breaker import BreakerRules, Circuit
 from proxy.routing.health import Health
 from proxy.state.ledger import Book
 
+_CLOSED = CircuitState.CLOSED
+
 
 @dataclass(slots=True)
 class Backend:
@@ -48,18 +50,18 @@ class Backend:
         """Healthy, circuit passing and not draining, all at once."""
         if self.draining or self.health.up is False:
             return False
-        return self.circuit.state is CircuitState.CLOSED or breaker.admits(rules, self.circuit, now_s)
+        return self.circuit.state is _CLOSED or breaker.admits(rules, self.circuit, now_s)
 
     def view(self, rules: BreakerRules, now_s: float) -> BackendLoad:
         """This backend as a decision at `now_s` sees it."""
         self.book.expire(now_s)
         return BackendLoad(
-            role=self.role,
-            in_flight=self.book.in_flight,
-            max_in_flight=self.max_in_flight,
-            recent_failures=blackhole.weigh(self.failures, now_s),
-            eligible=self.eligible(rules, now_s),
-            recovered_s=None if self.recovered_at_s is None else now_s - self.recovered_at_s,
+            self.role,
+            self.book.in_flight,
+            self.max_in_flight,
+            blackhole.weigh(self.failures, now_s),
+            self.eligible(rules, now_s),
+            None if self.recovered_at_s is None else now_s - self.recovered_at_s,
         )
 
     def drift(self) -> int | None:

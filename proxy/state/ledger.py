@@ -16,6 +16,9 @@ from proxy.model import Outcome
 # linger on engines that decode on for clients that have left, so it need not be exact.
 DURATION_WEIGHT = 0.1
 
+_NEVER_S = float("inf")
+_FINISHED = Outcome.FINISHED
+
 
 class LeaseError(CrossoverError):
     """A lease was settled twice, or by nobody: a defect of the proxy, never of a request."""
@@ -36,7 +39,17 @@ class Counts:
 class Book:
     """The sequences of one backend. It outlives a reload that drops the backend, until its last lease is settled."""
 
-    __slots__ = ("_leases", "_lingering", "in_flight", "lingering", "name", "opened", "settled", "typical_duration_s")
+    __slots__ = (
+        "_leases",
+        "_lingering",
+        "in_flight",
+        "lingering",
+        "name",
+        "next_expiry_s",
+        "opened",
+        "settled",
+        "typical_duration_s",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,6 +58,8 @@ class Book:
         self.opened = 0
         self.settled = 0
         self.typical_duration_s = 0.0
+        self.next_expiry_s = _NEVER_S
+        """When the next lingering sequence is dropped (monotonic seconds); infinity when none lingers."""
         self._leases: set[Lease] = set()
         self._lingering: list[tuple[float, int]] = []
 
@@ -56,17 +71,15 @@ class Book:
 
     def expire(self, now_s: float) -> int:
         """Drop lingering sequences whose time is over; returns how many were dropped."""
+        if now_s < self.next_expiry_s:
+            return 0
         dropped = 0
         while self._lingering and self._lingering[0][0] <= now_s:
             dropped += heappop(self._lingering)[1]
         self.lingering -= dropped
         self.in_flight -= dropped
+        self.next_expiry_s = self._lingering[0][0] if self._lingering else _NEVER_S
         return dropped
-
-    @property
-    def next_expiry_s(self) -> float:
-        """When the next lingering sequence is dropped (monotonic seconds); infinity when none lingers."""
-        return self._lingering[0][0] if self._lingering else float("inf")
 
     def _open(self, lease: "Lease") -> None:
         self._leases.add(lease)
@@ -76,15 +89,20 @@ class Book:
     def _settle(self, lease: "Lease", now_s: float, linger_s: float, most: int | None) -> None:
         self._leases.remove(lease)
         self.settled += 1
-        room = lease.weight if most is None else min(lease.weight, max(0, most - self.lingering))
-        stays = room if linger_s > 0 else 0
-        if stays:
-            self.lingering += stays
-            heappush(self._lingering, (now_s + linger_s, stays))
+        stays = self._linger(lease.weight, now_s + linger_s, most) if linger_s > 0 else 0
         self.in_flight -= lease.weight - stays
-        if lease.outcome is Outcome.FINISHED:
+        if lease.outcome is _FINISHED:
             weight = DURATION_WEIGHT if self.typical_duration_s else 1.0
             self.typical_duration_s += weight * (now_s - lease.opened_at_s - self.typical_duration_s)
+
+    def _linger(self, weight: int, until_s: float, most: int | None) -> int:
+        """Let `weight` sequences linger as far as `most` allows; returns how many do."""
+        stays = weight if most is None else min(weight, max(0, most - self.lingering))
+        if stays:
+            self.lingering += stays
+            heappush(self._lingering, (until_s, stays))
+            self.next_expiry_s = self._lingering[0][0]
+        return stays
 
 
 class Lease:

@@ -16,6 +16,9 @@ from proxy.state.backend import Backend
 # Room also comes with time alone (a lingering sequence ends, a circuit cools down) and nothing calls then.
 LOOK_AGAIN_S = 0.25
 
+# What is promised when nobody waits.
+_NOBODYS: frozenset[Role] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
@@ -62,7 +65,8 @@ class Admission:
             raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
         full = len(self._waiters) >= self.rules.max_waiting
         if full or not self._waiters:
-            place = self._desk.assign(traits, request_id, route, promised=self._claimed(self._waiters))
+            promised = self._claimed(self._waiters) if self._waiters else _NOBODYS
+            place = self._desk.assign(traits, request_id, route, promised=promised)
             if isinstance(place, Assignment):
                 return place
         if full:
