@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +91,7 @@ def test_lines_that_come_together_are_written_together(pipe: Pipe, monkeypatch: 
     writer = logs.LineWriter(pipe.writing, gather_s=ENDLESS_S)
     for _ in range(250):
         writer.write(b"line\n")
+        time.sleep(0)  # the thread may run
     writer.hurry()
     drained(pipe, 250 * 5)
     assert writer.close(10)

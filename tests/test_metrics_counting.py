@@ -210,6 +210,18 @@ def test_what_is_not_known_is_not_observed(metrics: Metrics) -> None:
     assert "crossover_request_duration_seconds_count" not in names
 
 
+@pytest.mark.parametrize(
+    ("queue_s", "counts"),
+    [(0.0, [1, 1, 1]), (0.001, [1, 1, 1]), (0.0011, [0, 1, 1]), (60.0, [0, 0, 1]), (61.0, [0, 0, 0])],
+)
+def test_a_value_counts_in_every_bucket_whose_bound_is_not_below_it(
+    metrics: Metrics, queue_s: float, counts: list[int]
+) -> None:
+    metrics.request_ended(FACTS._replace(queue_s=queue_s))
+    assert [value(metrics, "queue_seconds_bucket", le=bound) for bound in ("0.001", "0.01", "60.0")] == counts
+    assert value(metrics, "queue_seconds_bucket", le="+Inf") == value(metrics, "queue_seconds_count") == 1
+
+
 @pytest.mark.parametrize("name", ["ttft", "tpot", "request_duration", "queue", "overhead"])
 def test_buckets_rise_and_end_in_infinity(metrics: Metrics, name: str) -> None:
     metrics.request_ended(FACTS)
