@@ -1,4 +1,4 @@
-"""The text of docs/metrics.md, from what proxy/metrics.py and proxy/errors.py say. docs.py writes it."""
+"""The text of docs/metrics.md, from what proxy/metrics/ and proxy/errors.py say. docs.py writes it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from proxy.model import CloseReason, Outcome, Reason
 HEAD = """\
 # Metrics
 
-<!-- Written by scripts/docs.py from proxy/metrics.py and proxy/errors.py: change it there. -->
+<!-- Written by scripts/docs.py from proxy/metrics/ and proxy/errors.py: change it there. -->
 
 `GET /metrics` on the operators' port (`admin`, 29000 by default) in Prometheus' text format. Counters and histograms
 are fed when a request ends, gauges are read at the scrape. Durations are in seconds; what is in flight, running or

@@ -296,7 +296,7 @@ MUTANTS = (
         (
             "proxy/door.py",
             "        self._metrics.refused(error.code)\n",
-            "        self._metrics._refusals.labels(request.path).inc()\n",
+            "        self._metrics._refusals.add((request.path,))\n",
         ),
     ),
     _mutant(

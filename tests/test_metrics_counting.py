@@ -122,7 +122,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 @pytest.mark.parametrize("outcome", list(Outcome))
 @pytest.mark.parametrize("status", [0, 200, 429, 499, 502])
 def test_each_request_counts_once_under_its_outcome_and_class(metrics: Metrics, outcome: Outcome, status: int) -> None:
-    metrics.request_ended(replace(FACTS, outcome=outcome, status=status))
+    metrics.request_ended(FACTS._replace(outcome=outcome, status=status))
     counted = {key: count for key, count in series(metrics).items() if key[0] == "crossover_requests_total"}
     status_class = f"{status // 100}xx" if status else "none"
     labels = {("role", "speculative"), ("outcome", outcome.value), ("status_class", status_class)}
@@ -130,8 +130,8 @@ def test_each_request_counts_once_under_its_outcome_and_class(metrics: Metrics, 
 
 
 def test_a_request_that_got_no_place_has_no_role_and_no_attempt(metrics: Metrics) -> None:
-    refused = replace(
-        FACTS, decision=None, attempts=0, outcome=Outcome.FAILED_BEFORE_COMMIT, status=429, failure="queue_full"
+    refused = FACTS._replace(
+        decision=None, attempts=0, outcome=Outcome.FAILED_BEFORE_COMMIT, status=429, failure="queue_full"
     )
     metrics.request_ended(refused)
     labels = {"role": NO_ROLE, "outcome": "failed_before_commit", "status_class": "4xx"}
@@ -143,7 +143,7 @@ def test_a_request_that_got_no_place_has_no_role_and_no_attempt(metrics: Metrics
 
 def test_a_failover_counts_an_attempt_on_each_backend_and_a_retry_on_the_second(metrics: Metrics) -> None:
     moved = DECISION._replace(role=Role.BASELINE, reason=Reason.FAILOVER)
-    metrics.request_ended(replace(FACTS, decision=moved, attempts=2))
+    metrics.request_ended(FACTS._replace(decision=moved, attempts=2))
     assert value(metrics, "attempts_total", role="speculative") == 1
     assert value(metrics, "attempts_total", role="baseline") == 1
     assert value(metrics, "retries_total", role="baseline") == 1
@@ -151,14 +151,14 @@ def test_a_failover_counts_an_attempt_on_each_backend_and_a_retry_on_the_second(
 
 
 def test_a_replay_on_a_fresh_connection_is_a_retry_on_the_same_backend(metrics: Metrics) -> None:
-    metrics.request_ended(replace(FACTS, attempts=2))
+    metrics.request_ended(FACTS._replace(attempts=2))
     assert value(metrics, "attempts_total", role="speculative") == 2
     assert value(metrics, "retries_total", role="speculative") == 1
 
 
 def test_tokens_are_counted_by_kind_and_only_where_an_engine_said(metrics: Metrics) -> None:
     metrics.request_ended(FACTS)
-    metrics.request_ended(replace(FACTS, usage=Usage()))
+    metrics.request_ended(FACTS._replace(usage=Usage()))
     counted = {kind: value(metrics, "tokens_total", role="speculative", kind=kind) for kind in ("prompt", "cached")}
     assert counted == {"prompt": 100, "cached": 40}
     assert value(metrics, "tokens_total", role="speculative", kind="completion") == 20
@@ -183,7 +183,7 @@ def test_requests_are_counted_by_the_names_that_are_known_and_by_no_other(metric
     metrics.know_clients(["alpha"])
     metrics.know_clients(["beta"])
     for name in ("alpha", "beta", "beta", "gamma", None):
-        metrics.request_ended(replace(FACTS, client_name=name))
+        metrics.request_ended(FACTS._replace(client_name=name))
     counted = {name: value(metrics, "client_requests_total", client=name, outcome="finished") for name in CLIENTS}
     assert counted == {"alpha": 1, "beta": 2, "gamma": None, OTHER: 1, NO_ROLE: 1}
 
@@ -204,10 +204,22 @@ def test_each_histogram_takes_what_is_known_of_a_request(metrics: Metrics) -> No
 
 
 def test_what_is_not_known_is_not_observed(metrics: Metrics) -> None:
-    metrics.request_ended(replace(FACTS, ttft_s=None, tpot_s=None, outcome=Outcome.FAILED_AFTER_COMMIT))
+    metrics.request_ended(FACTS._replace(ttft_s=None, tpot_s=None, outcome=Outcome.FAILED_AFTER_COMMIT))
     names = {name for name, _ in series(metrics)}
     assert not names & {"crossover_ttft_seconds_count", "crossover_tpot_seconds_count"}
     assert "crossover_request_duration_seconds_count" not in names
+
+
+@pytest.mark.parametrize(
+    ("queue_s", "counts"),
+    [(0.0, [1, 1, 1]), (0.001, [1, 1, 1]), (0.0011, [0, 1, 1]), (60.0, [0, 0, 1]), (61.0, [0, 0, 0])],
+)
+def test_a_value_counts_in_every_bucket_whose_bound_is_not_below_it(
+    metrics: Metrics, queue_s: float, counts: list[int]
+) -> None:
+    metrics.request_ended(FACTS._replace(queue_s=queue_s))
+    assert [value(metrics, "queue_seconds_bucket", le=bound) for bound in ("0.001", "0.01", "60.0")] == counts
+    assert value(metrics, "queue_seconds_bucket", le="+Inf") == value(metrics, "queue_seconds_count") == 1
 
 
 @pytest.mark.parametrize("name", ["ttft", "tpot", "request_duration", "queue", "overhead"])
@@ -273,8 +285,7 @@ def require_closed(metrics: Metrics) -> None:
 
 
 ODD_FACTS = st.builds(
-    replace,
-    st.just(FACTS),
+    FACTS._replace,
     outcome=st.sampled_from(Outcome),
     status=st.integers(-5, 1000),
     failure=st.none() | st.text(),

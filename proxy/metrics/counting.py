@@ -1,0 +1,195 @@
+"""What is counted as it happens: requests, decisions, refusals, changes, times.
+
+Label values come from closed sets of our own (role, reason, outcome, code) and from the operator's list of clients,
+never from a request. Counters and histograms are fed once a request, never once a chunk. Gauges are in gauges.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from proxy.errors import CrossoverError
+from proxy.metrics.gauges import GAUGES, ROLE, Reading, Readings
+from proxy.metrics.tallies import Tallies
+from proxy.model import Change, ChangeKind, CloseReason, Decision, Outcome, Reason, RequestFacts, Role, Usage
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Latency buckets in seconds. First tokens take from tens of milliseconds to minutes of prefill; tokens from one
+# millisecond; whole answers up to ten minutes; the proxy's own part is tens of microseconds.
+TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 25, 60, 120, 240)
+TPOT_BUCKETS = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5, 1)
+DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 240, 600)
+QUEUE_BUCKETS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+OVERHEAD_BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25)
+# Label values of our own making: no role yet, no status sent, a code that is on no list (so that none can be added).
+NO_ROLE = "none"
+OTHER = "other"
+SOME_ROLE = (*ROLE, NO_ROLE)
+SOME_CLIENT = (NO_ROLE, OTHER)  # and the names of the keys file
+STATUS_CLASSES = (NO_ROLE, "1xx", "2xx", "3xx", "4xx", "5xx")  # each at its hundreds
+TOKEN_KINDS = ("prompt", "completion", "cached")
+CLIENT_REQUESTS = (
+    "Requests for an engine that have ended, by the client's name in the keys file (`listen.api_keys_file`); `none` "
+    "where no key is asked for."
+)
+# The failure of a request whose engine reported an error inside its stream.
+ERROR_EVENT = "error_event"
+
+
+class Metrics:
+    """The metric families of one proxy, with a registry of its own."""
+
+    def __init__(self, read: Callable[[], Reading]) -> None:
+        self.codes = frozenset(codes())
+        self._names: set[str] = set()  # of clients
+        tallies = Tallies()
+        self._begin_counters(tallies)
+        self._begin_histograms(tallies)
+        self.families = [*tallies.families, *(each.described() for each in GAUGES)]
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.registry.register(tallies)
+        self.registry.register(Readings(read))
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def _begin_counters(self, tallies: Tallies) -> None:
+        counter = tallies.counter
+        self._requests = counter(
+            "requests",
+            "Requests for an engine that have ended; role is `none` for those that never got a place.",
+            role=SOME_ROLE,
+            outcome=tuple(Outcome),
+            status_class=STATUS_CLASSES,
+        )
+        self._clients = counter("client_requests", CLIENT_REQUESTS, client=SOME_CLIENT, outcome=tuple(Outcome))
+        self._decisions = counter(
+            "decisions", "Routing decisions; a request that fails over has two.", role=ROLE, reason=tuple(Reason)
+        )
+        self._attempts = counter("attempts", "Requests sent to a backend, replays and failovers included.", role=ROLE)
+        self._retries = counter("retries", "Attempts beyond a request's first, by where they went.", role=ROLE)
+        self._failures = counter(
+            "failures",
+            "Requests for an engine that failed, by the code of the error that ended them.",
+            role=SOME_ROLE,
+            code=(*sorted(self.codes), OTHER),
+        )
+        self._refusals = counter(
+            "refusals", "Requests answered by the proxy at its door.", code=(*sorted(self.codes), OTHER)
+        )
+        self._closed = counter(
+            "connections_closed", "Connections that the proxy ended without an answer.", reason=tuple(CloseReason)
+        )
+        self._tokens = counter("tokens", "Tokens as the engines counted them.", role=SOME_ROLE, kind=TOKEN_KINDS)
+        self._changes = counter(
+            "changes", "Changes of regime, circuit, health, pin and drain.", kind=tuple(ChangeKind), role=SOME_ROLE
+        )
+        self._reloads = counter("config_reloads", "Configuration reloads.", result=("accepted", "rejected"))
+
+    def _begin_histograms(self, tallies: Tallies) -> None:
+        histogram = tallies.histogram
+        self._ttft = histogram(
+            "ttft", "Streams: request head read to first content written.", TTFT_BUCKETS, role=SOME_ROLE
+        )
+        self._tpot = histogram(
+            "tpot", "Streams: time per output token after the first content.", TPOT_BUCKETS, role=SOME_ROLE
+        )
+        self._duration = histogram(
+            "request_duration", "Finished requests: head read to last byte written.", DURATION_BUCKETS, role=SOME_ROLE
+        )
+        self._queue = histogram("queue", "Waiting for room on a backend, also in vain.", QUEUE_BUCKETS)
+        self._overhead = histogram("overhead", "The proxy's own time from admission to sending.", OVERHEAD_BUCKETS)
+
+    def know_clients(self, names: Iterable[str]) -> None:
+        """Take up names that requests may be counted under. Those already known stay: their requests may still run."""
+        self._names.update(names)
+
+    def request_ended(self, facts: RequestFacts) -> None:
+        """Count one request that was decided on, or that never got a place."""
+        decision, attempts = facts.decision, facts.attempts
+        placed = decision.role if decision is not None else None
+        # The values of enumerations are taken by `_value_` in this class: `value` is found by a call, once for each.
+        role = placed._value_ if placed is not None else NO_ROLE
+        outcome = facts.outcome._value_
+        self._requests.add((role, outcome, status_class(facts.status)))
+        self._clients.add((self._client(facts.client_name), outcome))
+        if attempts and decision is not None and placed is not None:
+            self._count_attempts(placed, attempts, moved=decision.reason is Reason.FAILOVER)
+        if facts.failure is not None:
+            self._failures.add((role, self._code(facts.failure)))
+        self._count_tokens(role, facts.usage)
+        self._time((role,), facts)
+
+    def decided(self, decision: Decision) -> None:
+        """Count one decision; a request that fails over has two."""
+        role = decision.role
+        self._decisions.add((role._value_ if role is not None else NO_ROLE, decision.reason._value_))
+
+    def refused(self, code: str) -> None:
+        """Count one request that was answered by the proxy itself."""
+        self._refusals.add((self._code(code),))
+
+    def closed(self, reason: CloseReason) -> None:
+        """Count one connection that was ended without an answer."""
+        self._closed.add((reason.value,))
+
+    def changed(self, change: Change) -> None:
+        """Count one change of the proxy's view of the world."""
+        self._changes.add((change.kind.value, change.role.value if change.role else NO_ROLE))
+
+    def reloaded(self, *, accepted: bool) -> None:
+        """Count one reload of the configuration."""
+        self._reloads.add(("accepted" if accepted else "rejected",))
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus text format, CONTENT_TYPE."""
+        return generate_latest(self.registry)
+
+    def _count_attempts(self, role: Role, attempts: int, *, moved: bool) -> None:
+        """A request that failed over was sent to the other backend first. (Should that have been replayed there too,
+        the replay is counted on the second: the facts tell no more.)"""
+        first = role.other if moved and attempts > 1 else role
+        self._attempts.add((first._value_,))
+        if attempts > 1:
+            self._attempts.add((role._value_,), attempts - 1)
+            self._retries.add((role._value_,), attempts - 1)
+
+    def _code(self, code: str) -> str:
+        return code if code in self.codes else OTHER
+
+    def _client(self, name: str | None) -> str:
+        return NO_ROLE if name is None else name if name in self._names else OTHER
+
+    def _count_tokens(self, role: str, usage: Usage) -> None:
+        if usage.prompt_tokens:
+            self._tokens.add((role, "prompt"), usage.prompt_tokens)
+        if usage.completion_tokens:
+            self._tokens.add((role, "completion"), usage.completion_tokens)
+        if usage.cached_tokens:
+            self._tokens.add((role, "cached"), usage.cached_tokens)
+
+    def _time(self, role: tuple[str], facts: RequestFacts) -> None:
+        self._queue.observe(facts.queue_s)
+        if facts.outcome is Outcome.FINISHED:
+            self._duration.observe(facts.duration_s, role)
+        if facts.attempts:
+            self._overhead.observe(facts.overhead_s)
+        if facts.ttft_s is not None:
+            self._ttft.observe(facts.ttft_s, role)
+        if facts.tpot_s is not None:
+            self._tpot.observe(facts.tpot_s, role)
+
+
+def codes(kind: type[CrossoverError] = CrossoverError) -> Iterator[str]:
+    """Every code that a failure may have: those of the error tree below `kind`, and the engines' own complaint."""
+    yield kind.code
+    for each in kind.__subclasses__():
+        yield from codes(each)
+    if kind is CrossoverError:
+        yield ERROR_EVENT
+
+
+def status_class(status: int) -> str:
+    """`2xx` and so on; `none` where no status was sent."""
+    return STATUS_CLASSES[status // 100] if 100 <= status < 600 else NO_ROLE

@@ -1,0 +1,114 @@
+"""Counters and histograms as plain numbers, made into Prometheus' families when somebody scrapes.
+
+Counting is one look into a dict: prometheus_client's own counters take a lock each, and find a child by its labels
+first. There are no locks here: whoever counts and whoever scrapes runs on the loop's thread. Which families there are
+is in counting.py; what is read at a scrape is in gauges.py.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+# The values of a family's labels, in their order; empty where it has none.
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What one metric family is: its whole name, its Prometheus type, what it means, and what each label may say."""
+
+    name: str
+    kind: str
+    text: str
+    labels: dict[str, tuple[str, ...]]
+
+
+class Counter:
+    """One family of counters. A child is there once it has counted something."""
+
+    __slots__ = ("_counts", "_family")
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._counts: defaultdict[Labels, int] = defaultdict(int)
+
+    def add(self, labels: Labels, amount: int = 1) -> None:
+        """Count `amount` more under the values of the labels."""
+        self._counts[labels] += amount
+
+    def collect(self) -> Metric:
+        """The counts of one scrape."""
+        family = CounterMetricFamily(self._family.name, self._family.text, labels=tuple(self._family.labels))
+        for labels, count in self._counts.items():
+            family.add_metric(labels, count)
+        return family
+
+
+class Histogram:
+    """One family of histograms. A child is there once it has observed something, the only one of a family without
+    labels from the beginning."""
+
+    __slots__ = ("_bounds", "_children", "_family")
+
+    def __init__(self, family: Family, bounds: tuple[float, ...]) -> None:
+        self._family = family
+        self._bounds = bounds
+        # Each child: how many fell into each bucket alone, the one without end last, and behind them the sum.
+        self._children: defaultdict[Labels, list[float]] = defaultdict(self._empty)
+        if not family.labels:
+            self._children[()] = self._empty()
+
+    def observe(self, value: float, labels: Labels = ()) -> None:
+        """Put one value into its bucket: the first whose bound is not below it."""
+        child = self._children[labels]
+        child[bisect_left(self._bounds, value)] += 1
+        child[-1] += value
+
+    def collect(self) -> Metric:
+        """The buckets of one scrape, each with all that are below it."""
+        family = HistogramMetricFamily(self._family.name, self._family.text, labels=tuple(self._family.labels))
+        bounds = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
+        for labels, (*counts, total) in self._children.items():
+            family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+        return family
+
+    def _empty(self) -> list[float]:
+        return [0] * (len(self._bounds) + 1) + [0.0]
+
+
+class Tallies(Collector):
+    """The counters and histograms of one proxy, in the order in which they are told."""
+
+    def __init__(self) -> None:
+        self.families: list[Family] = []
+        self._tallies: list[Counter | Histogram] = []
+
+    def counter(self, name: str, text: str, **labels: tuple[str, ...]) -> Counter:
+        """A new family `crossover_<name>_total`, with what each label may say."""
+        self.families.append(Family(f"crossover_{name}_total", "counter", text, labels))
+        counter = Counter(self.families[-1])
+        self._tallies.append(counter)
+        return counter
+
+    def histogram(self, name: str, text: str, bounds: tuple[float, ...], **labels: tuple[str, ...]) -> Histogram:
+        """A new family `crossover_<name>_seconds` with buckets up to each of `bounds`, which rise."""
+        self.families.append(Family(f"crossover_{name}_seconds", "histogram", text, labels))
+        histogram = Histogram(self.families[-1], bounds)
+        self._tallies.append(histogram)
+        return histogram
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not know the names before families are made."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family as it stands."""
+        for each in self._tallies:
+            yield each.collect()
