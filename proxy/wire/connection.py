@@ -7,7 +7,7 @@ here: how it is opened, and how long it is kept (calls.py).
 import asyncio
 import socket
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from proxy.protocol.answer_head import AnswerHead, Framing, HeadBroken
 from proxy.protocol.chunks import Chunks
@@ -124,8 +124,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by their type
         opened = transport.get_extra_info("socket")
         if opened is not None:
             notice_vanished_host(opened)
@@ -262,7 +261,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, fault: str) -> None:
         """Neither the answer that is awaited nor the rest of the one that has begun will come."""
-        self.fault = fault
+        self.fault = self.fault or fault  # the first one: closing is told too
         answer, self._answer = self._answer, None
         waiter, self._waiter = self._waiter, None
         self._head = None
