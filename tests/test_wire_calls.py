@@ -15,12 +15,15 @@ from fakes.engine import Exchange, FakeEngine, Script, plain
 from fakes.until import turns, until
 
 from proxy.errors import BackendBroken, BackendUnreachable, ConnectTimeout, StaleConnection, UpstreamError
+from proxy.protocol.answer_head import AnswerHead
 from proxy.wire import calls as module
 from proxy.wire.answer import Answer
 from proxy.wire.calls import Upstream
 from proxy.wire.connection import VANISHED, Call, Connection
 from proxy.wire.names import Address, Addresses, Names
 
+# What happens later may be the pool's doing.
+LESS_THAN_IDLE_S = module.POOL_IDLE_S / 2
 EMPTY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -256,7 +259,7 @@ async def test_connection_on_which_something_came_unasked_is_used_no_more() -> N
     async with reached(peers) as (_, upstream):
         await read(await upstream.send(call()))
         unasked.set()
-        await until(lambda: not upstream._kept, what="the end of the connection")
+        await until(lambda: not upstream._kept, within_s=LESS_THAN_IDLE_S, what="the end of the connection")
         assert b"hello" in await read(await upstream.send(call()))
     assert len(set(peers.seen)) == 2
 
@@ -269,7 +272,11 @@ async def test_connection_that_the_engine_closes_while_idle_is_used_no_more() ->
 
     async with reached(Peers(answer_and_close, plain)) as (_, upstream):
         await read(await upstream.send(call()))
-        await until(lambda: not upstream._kept and not upstream._open, what="the end of the connection")
+        await until(
+            lambda: not upstream._kept and not upstream._open,
+            within_s=LESS_THAN_IDLE_S,
+            what="the end of the connection",
+        )
         assert b"hello" in await read(await upstream.send(call()))
 
 
@@ -429,9 +436,9 @@ async def test_answer_that_breaks_is_broken(script: Script) -> None:
     assert "127.0.0.1" not in error.message
 
 
-@pytest.mark.parametrize("status", ["101 Switching", "099 Oh", "199 Oh", "600 Oh", "999 Oh"])
+@pytest.mark.parametrize("status", ["101 Switching", "099 Oh", "600 Oh", "999 Oh"])
 async def test_status_that_is_no_answers_is_broken(status: str) -> None:
-    script = then_waits(*[f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode()] * (9 if status[0] == "1" else 1))
+    script = then_waits(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode())
     async with asyncio.timeout(10):
         assert type(await failure_of(script)) is BackendBroken
 
@@ -535,11 +542,11 @@ async def test_calls_that_fail_or_are_given_up_leave_nothing_behind_for_the_coll
     gc.collect()
     gc.disable()
     try:
-        async with reached(Peers(endless, half_body, bad_chunk, garbage, plain, endless)) as (_, upstream):
-            for act in (give_up, fail, fail, fail, finish, give_up):
+        async with reached(Peers(endless, half_body, half_head, bad_chunk, garbage, plain, endless)) as (_, upstream):
+            for act in (give_up, fail, fail, fail, fail, finish, give_up):
                 await act(upstream)
             await until(lambda: not upstream._open, what="the end of the connections")
-            left = [each for each in gc.get_objects() if isinstance(each, Answer | Connection | Call)]
+            left = [each for each in gc.get_objects() if isinstance(each, Answer | AnswerHead | Connection | Call)]
     finally:
         gc.enable()
     assert left == []

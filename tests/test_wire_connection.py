@@ -14,6 +14,7 @@ from proxy.errors import BackendBroken
 from proxy.protocol.answer_head import Framing
 from proxy.wire import connection as module
 from proxy.wire.answer import READ_AHEAD_BYTES, Answer
+from proxy.wire.calls import POOL_IDLE_S
 from proxy.wire.connection import WRITE_BYTES, Call
 
 # The most that uvloop reads at once.
@@ -256,21 +257,37 @@ async def test_sink_is_told_that_an_answer_breaks(ending: str) -> None:
     assert isinstance(told.error, BackendBroken) and "broke off" in told.error.message
 
 
-@pytest.mark.parametrize("data", [chunk(b"word"), chunk(b"word") + b"0\r\n\r\n", chunk(b"word") + b"zz\r\n"])
-@pytest.mark.parametrize("early", [True, False])
-async def test_sink_that_closes_its_answer_is_told_nothing_more(data: bytes, early: bool) -> None:
-    script, more = step_by_step(CHUNKED + (data if early else b""), data)
+@pytest.mark.parametrize(
+    ("head", "data"),
+    [
+        (CHUNKED, chunk(b"the body")),
+        (CHUNKED, chunk(b"the body") + b"0\r\n\r\n"),
+        (CHUNKED, chunk(b"the body") + b"zz\r\n"),
+        (LENGTH, b"the body"),
+        (CLOSE, b"the body"),
+    ],
+)
+async def test_sink_that_closes_its_answer_is_told_nothing_more(head: bytes, data: bytes) -> None:
+    script, more = step_by_step(head, data)
     async with reached(script) as (_, upstream):
         sending = asyncio.ensure_future(upstream.send(call()))
         await more()
         answer = await sending
         told = Told(answer)
         answer.pour(told)
-        if not early:
-            await more()
-        await until(lambda: not upstream._open or upstream._kept, what="the end of the exchange")
+        await more()
+        await until(lambda: not upstream._open, within_s=POOL_IDLE_S / 2, what="the end of the connection")
         answer.close()
-    assert (told.payload, told.over) == (b"word", False)
+    assert (told.payload, told.over, answer.ended) == (b"the body", False, False)
+
+
+async def test_sink_that_closes_its_answer_when_it_is_told_what_came_before_is_told_nothing_more() -> None:
+    async with reached(says(WHOLE["chunks"])) as (_, upstream):
+        answer = await upstream.send(call())
+        told = Told(answer)
+        await until(lambda: upstream._kept, what="the end of the answer")
+        answer.pour(told)
+    assert (told.payload, told.over) == (b"the body", False)
 
 
 async def test_closed_answer_closes_its_connection_and_wakes_its_reader() -> None:
@@ -436,8 +453,8 @@ async def test_answer_that_comes_before_the_request_is_sent_is_given_and_its_con
     async with raw_server(refuse) as upstream:
         async with asyncio.timeout(10):
             assert await read(await upstream.send(large_call())) == b"too long"
-        await until(lambda: not upstream._open, what="the end of the connection")
         assert not upstream._kept
+        await until(lambda: not upstream._open, within_s=POOL_IDLE_S / 2, what="the end of the connection")
 
 
 async def test_engine_that_answers_while_it_still_reads_gets_the_whole_request() -> None:
@@ -485,3 +502,16 @@ async def test_bytes_that_come_after_the_connection_was_given_up_are_nobodys() -
         answer.pause()
         answer.resume()
         assert (told.payload, told.over) == (b"", False)
+
+
+async def test_answer_that_comes_after_everything_was_closed_is_nobodys() -> None:
+    async with reached(gone) as (_, upstream):
+        sending = asyncio.ensure_future(upstream.send(call()))
+        await until(lambda: upstream._open, what="the connection")
+        (connection,) = upstream._open
+        await until(lambda: connection._waiter, what="the request")
+        await upstream.close()
+        connection.data_received(EMPTY)
+        with pytest.raises(BackendBroken):
+            await sending
+        assert not upstream._kept
