@@ -436,7 +436,9 @@ async def test_answer_that_breaks_is_broken(script: Script) -> None:
     assert "127.0.0.1" not in error.message
 
 
-@pytest.mark.parametrize("status", ["101 Switching", "099 Oh", "600 Oh", "999 Oh"])
+@pytest.mark.parametrize(
+    "status", ["101 Switching\r\nconnection: upgrade\r\nupgrade: x", "101 Oh", "099 Oh", "600 Oh", "999 Oh"]
+)
 async def test_status_that_is_no_answers_is_broken(status: str) -> None:
     script = then_waits(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode())
     async with asyncio.timeout(10):
