@@ -19,7 +19,7 @@ from proxy.protocol.answer_head import AnswerHead
 from proxy.wire import calls as module
 from proxy.wire.answer import Answer
 from proxy.wire.calls import Upstream
-from proxy.wire.connection import VANISHED, Call, Connection
+from proxy.wire.connection import VANISHED, WRITE_BYTES, Call, Connection
 from proxy.wire.names import Address, Addresses, Names
 
 # What happens later may be the pool's doing.
@@ -490,6 +490,21 @@ async def test_connection_that_is_lost_as_it_is_made_is_broken(monkeypatch: pyte
     async with reached() as (_, upstream), asyncio.timeout(10):
         with pytest.raises(BackendBroken, match="ConnectionResetError"):
             await upstream.send(call())
+        assert not upstream._open
+
+
+async def test_connection_that_closes_as_it_is_made_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Connection.connection_made
+
+    def close_at_once(self: Connection, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        self.transport.abort()
+
+    monkeypatch.setattr(Connection, "connection_made", close_at_once)
+    async with reached() as (_, upstream), asyncio.timeout(10):
+        for asked in (call(), call(body=b"x" * 2 * WRITE_BYTES)):
+            with pytest.raises(BackendBroken):
+                await upstream.send(asked)
         assert not upstream._open
 
 

@@ -197,8 +197,10 @@ async def test_what_came_before_an_answer_broke_is_read_before_the_error() -> No
         for _ in range(2):
             with pytest.raises(BackendBroken, match="framing"):
                 await answer.read()
-        assert not answer.ended
         answer.close()
+        with pytest.raises(BackendBroken, match="framing"):
+            await answer.read()
+        assert not answer.ended
 
 
 # ---------------------------------------------------------------- sinks
@@ -341,7 +343,7 @@ async def test_answer_that_nobody_takes_is_not_read_on_and_nothing_of_it_is_lost
 
 
 async def test_sink_that_is_full_pauses_its_answer() -> None:
-    async with reached(flood) as (engine, upstream):
+    async with reached(flood) as (_, upstream):
         answer, told = await upstream.send(call()), Told()
         answer.pause()
         answer.pour(told)
@@ -351,10 +353,19 @@ async def test_sink_that_is_full_pauses_its_answer() -> None:
         answer.resume()
         await until(lambda: told.whole, what="the end")
         assert len(told.payload) == 256 * 65536
-        answer.pause()
-        answer.resume()
-        await read(await upstream.send(call()))
-        assert len(engine.requests) == 2
+
+
+async def test_answer_that_is_whole_steers_its_connection_no_more() -> None:
+    """Another call's answer may come on it."""
+    peers = Peers(plain)
+    async with reached(peers) as (_, upstream), asyncio.timeout(10):
+        first = await upstream.send(call())
+        await read(first)
+        first.pause()
+        second = await upstream.send(call())
+        first.close()
+        assert b"hello" in await read(second)
+    assert len(set(peers.seen)) == 1
 
 
 async def test_answer_that_is_paused_and_taken_stays_paused() -> None:
