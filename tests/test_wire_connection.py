@@ -360,7 +360,7 @@ async def test_answer_that_is_whole_steers_its_connection_no_more() -> None:
     peers = Peers(plain)
     async with reached(peers) as (_, upstream), asyncio.timeout(10):
         first = await upstream.send(call())
-        await read(first)
+        await until(lambda: upstream._kept, what="its end")
         first.pause()
         second = await upstream.send(call())
         first.close()
