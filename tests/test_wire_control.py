@@ -1,5 +1,7 @@
 """The proxy's own questions to an engine."""
 
+import socket
+
 import pytest
 from fakes.engine import Exchange, FakeEngine, Script
 from fakes.until import turns
@@ -7,6 +9,7 @@ from fakes.until import turns
 from proxy.errors import BackendBroken, BackendUnreachable
 from proxy.wire import control as module
 from proxy.wire.control import Control, Reply
+from proxy.wire.names import Address, Addresses, Names
 
 
 async def asked(script: Script, *, within_s: float = 1.0, api_key: str | None = None) -> tuple[Reply, FakeEngine]:
@@ -70,6 +73,17 @@ async def test_redirect_is_not_followed() -> None:
 
     reply, engine = await asked(away)
     assert (reply.status, len(engine.requests)) == (302, 1)
+
+
+async def test_engine_is_found_by_the_names_of_its_line() -> None:
+    async def machine(host: str, port: int) -> Addresses:
+        assert host == "engine.test"
+        return [Address("127.0.0.1", port, socket.AF_INET)]
+
+    async with FakeEngine(script=body) as engine:
+        control = Control(f"http://engine.test:{engine.port}", api_key=None, connect_s=1, names=Names(machine))
+        assert await control.get("/metrics", within_s=5) == Reply(200, b"load 1\n")
+        await control.close()
 
 
 async def test_refused_connection_is_unreachable() -> None:

@@ -124,6 +124,23 @@ async def test_lookups_that_nobody_waits_for_any_more_say_nothing_to_the_loop() 
     assert not names._lookups
 
 
+async def test_addresses_are_the_machines_in_its_order_and_with_their_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        stream_of = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [
+            (socket.AF_INET6, *stream_of, ("fe80::1", port, 0, 3)),
+            (socket.AF_INET, *stream_of, ("10.0.0.1", port)),
+            (socket.AF_INET6, *stream_of, ("fd00::1", port, 0, 0)),
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo, raising=False)
+    assert await Names().resolve("engine", 80) == [
+        Address("fe80::1%3", 80, socket.AF_INET6),
+        Address("10.0.0.1", 80, socket.AF_INET),
+        Address("fd00::1", 80, socket.AF_INET6),
+    ]
+
+
 @asynccontextmanager
 async def named(monkeypatch: pytest.MonkeyPatch, look_up: Callable[[str], Awaitable[str]]) -> AsyncIterator[int]:
     """The proxy in front of two engines that it knows by their names; `look_up` is the machine's resolver."""

@@ -63,6 +63,10 @@ class AnswerHead:
         self._conclude(parser.get_status_code(), kept=kept)
         return data[end:]
 
+    def give_up(self) -> None:
+        """The rest will not come."""
+        self._parser = None  # it knows this object's methods: the two would keep each other alive
+
     def _feed_piece(self, data: bytes) -> bytes | None:
         """The same where the head comes in several reads."""
         if self._parser is None:
@@ -91,7 +95,7 @@ class AnswerHead:
         except httptools.HttpParserUpgrade:
             pass  # a head like others for us, of status 101
         except httptools.HttpParserError as error:
-            self._parser = None
+            self.give_up()
             raise HeadBroken(str(error)) from None
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -103,7 +107,7 @@ class AnswerHead:
         self._ended = True
 
     def _conclude(self, status: int, *, kept: bool) -> None:
-        self._parser = None  # it knows this object's methods: the two would keep each other alive
+        self.give_up()
         if not self._ended:
             raise HeadBroken("it ends before it is one")
         self.status = status

@@ -5,12 +5,14 @@ Not here: writing chunks, and what becomes of the payload.
 """
 
 from enum import IntEnum
+from functools import lru_cache
 
 CRLF = b"\r\n"
 # The one alphabet of sizes. `int` alone would also take signs, blanks, "0x" and underscores.
 HEX = b"0123456789abcdefABCDEF"
 # 64 bits: no body is larger, and a size is read in no time.
 MAX_DIGITS = 16
+NO_SIZE = -1
 # A size line with its extension. Signed chunks, the longest in use, have some 90 bytes; engines send none.
 MAX_LINE_BYTES = 256
 # All trailer fields together. Engines send none, and they are dropped.
@@ -51,11 +53,10 @@ class Chunks:
         """The payload of the next bytes, and before it these very bytes as far as they are whole chunks, without
         extensions, that have exactly this payload; b"" where they are not. Looks at nothing once `over`."""
         if self._between:
-            at = data.find(b"\r\n", 0, 18)
-            if at > 0 and not (digits := data[:at]).strip(HEX):
-                end = at + 2 + int(digits, 16)
-                if len(data) == end + 2 and end > at + 2 and data.endswith(b"\r\n"):
-                    return data, data[at + 2 : end]
+            digits, _, rest = data.partition(b"\r\n")
+            size = _size(digits) if len(digits) <= 16 else NO_SIZE
+            if len(rest) == size + 2 and size > 0 and rest.endswith(b"\r\n"):
+                return data, rest[:size]
             return self._several(data)
         return b"", self._read(data)
 
@@ -104,18 +105,18 @@ class Chunks:
         """Keep a line that is not whole, unless it can be told already that it will be no good."""
         words = line.removesuffix(b"\r")
         if len(words) > limit_bytes:
-            self._break("a chunk does not end where its size says" if not limit_bytes else "a line is too long")
-        elif self._awaited is _Awaited.SIZE and not _may_be_size(words.partition(b";")[0]):
+            self._break("a line is too long" if limit_bytes else "a chunk does not end where its size says")
+        elif self._awaited is _Awaited.SIZE and _is_no_size(words.partition(b";")[0]):
             self._break("a chunk has no size")
         else:
             self._held = line
 
     def _read_size(self, line: bytes) -> None:
         digits, _, extension = line.partition(b";")
-        if not digits or not _may_be_size(digits) or extension.translate(None, _VISIBLE):
+        if not digits or _is_no_size(digits) or extension.translate(None, _VISIBLE):
             self._break("a chunk has no size")
             return
-        self._left = int(digits, 16)
+        self._left = _size(digits)
         self._awaited = _Awaited.CLOSING if self._left else _Awaited.TRAILER
 
     def _read_trailer(self, line: bytes) -> None:
@@ -133,8 +134,16 @@ class Chunks:
         self.over, self.fault = True, fault
 
 
-def _may_be_size(digits: bytes) -> bool:
-    return len(digits) <= MAX_DIGITS and not digits.strip(HEX)
+# Streams say the same few sizes again and again: to look one up takes half the time of reading it.
+@lru_cache(maxsize=1024)
+def _size(digits: bytes) -> int:
+    """The size that at most MAX_DIGITS characters say, NO_SIZE where they say none."""
+    return NO_SIZE if digits.strip(HEX) or not digits else int(digits, 16)
+
+
+def _is_no_size(digits: bytes) -> bool:
+    """Whether these cannot be, or become, the digits of a size."""
+    return len(digits) > MAX_DIGITS or bool(digits.strip(HEX))
 
 
 def _whole_chunks(data: bytes) -> tuple[int, list[bytes]]:
@@ -142,11 +151,9 @@ def _whole_chunks(data: bytes) -> tuple[int, list[bytes]]:
     pieces: list[bytes] = []
     at = 0
     while (line_end := data.find(CRLF, at, at + MAX_DIGITS + 2)) > at:
-        digits = data[at:line_end]
-        if digits.strip(HEX):
-            break
-        end = line_end + 2 + int(digits, 16)
-        if end == line_end + 2 or data[end : end + 2] != CRLF:
+        size = _size(data[at:line_end])
+        end = line_end + 2 + size
+        if size <= 0 or data[end : end + 2] != CRLF:
             break
         pieces.append(data[line_end + 2 : end])
         at = end + 2

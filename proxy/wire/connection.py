@@ -124,9 +124,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        # What the loop makes is a transport, whatever its class: uvloop's is none of asyncio's.
-        self.transport = cast(asyncio.Transport, transport)
-        opened = self.transport.get_extra_info("socket")
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by their type
+        opened = transport.get_extra_info("socket")
         if opened is not None:
             notice_vanished_host(opened)
 
@@ -262,10 +261,11 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, fault: str) -> None:
         """Neither the answer that is awaited nor the rest of the one that has begun will come."""
-        self.fault = fault
+        self.fault = self.fault or fault  # the first one: closing is told too
         answer, self._answer = self._answer, None
         waiter, self._waiter = self._waiter, None
-        self._head = None
+        if self._head is not None:
+            self._head.give_up()
         self.abort()
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
