@@ -218,7 +218,7 @@ class Client(asyncio.Protocol):
 
     def _start(self, request: Request) -> None:
         self._answering = request
-        self._task = tasks.spawn(self._answer(request), name="request")
+        self._task = tasks.start(self._loop, self._answer(request), name="request")
 
     async def _answer(self, request: Request) -> None:
         try:

@@ -96,7 +96,9 @@ class Reader:
             return
         client, parser, names = self._client, self._parser, by_name(fields)
         version = parser.get_http_version()
-        fault = fault_of(version, names) or self._size_fault(target, fields)
+        fault = self._size_fault(target, fields)
+        if version != "1.1" or b"transfer-encoding" in names:
+            fault = fault_of(version, names) or fault
         if fault is not None:
             self._refuse(fault)
             raise _Over
