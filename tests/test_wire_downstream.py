@@ -276,8 +276,7 @@ def test_numbers_of_a_decision_are_one_value() -> None:
 
 
 def test_failures_that_weighed_as_load_are_told_with_the_numbers() -> None:
-    because = Because(Policy.OVERFLOW, 3, 1, 2.5, 5, 9, Role.SPECULATIVE, recent_failures=3)
-    assert because_value(because).endswith(b", leave_at=9, recent_failures=3")
+    assert because_value(BECAUSE._replace(recent_failures=3)).endswith(b", leave_at=9, recent_failures=3")
 
 
 # ---------------------------------------------------------------- kept answers

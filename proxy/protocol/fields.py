@@ -8,7 +8,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 def by_name(fields: Fields) -> dict[bytes, bytes]:
-    """Values by lower-case name; those of a name that comes several times are joined by ", " (RFC 9110, 5.2)."""
+    """Values by lower-case name; those of a repeated name are joined by ", " (RFC 9110, section 5.2)."""
     found = {name.lower(): value for name, value in fields}
     return found if len(found) == len(fields) else _joined(fields)
 
