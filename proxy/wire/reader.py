@@ -65,8 +65,9 @@ class Reader:
             self._overflow()
 
     def close(self) -> None:
-        """Read no more, and let go of the parser, which holds this reader."""
+        """Read no more, and let go of what holds this reader."""
         self.closed = True
+        self._incoming = self._offer = None
         self._parser = None  # type: ignore[assignment]
 
     # ------------------------------------------------------------ what the parser tells
