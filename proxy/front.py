@@ -38,7 +38,7 @@ class FrontServer:
         self.log = logger
         self.rules = rules
         self.keepalive_s = keepalive_s
-        self.leaving = False
+        self.leaving = False  # every answer is the last on its connection
         self.connections: set[Client] = set()
         self.heads: dict[Client, float] = {}  # whose head has not ended, and since when it is waited for; oldest first
         self.idle: dict[Client, float] = {}  # who waits for nothing, and since when; oldest first
@@ -48,7 +48,9 @@ class FrontServer:
         self._listening: Listening | None = None
         self._empty: asyncio.Future[None] | None = None  # the end of the last connection, where it is waited for
         self._look_timer: asyncio.TimerHandle | None = None
+        self._look_every_s = LOOK_EVERY_S
         self._unread_look_s = 0.0
+        self._left = False
 
     def __call__(self) -> Client:
         """What serves one new connection."""
@@ -68,7 +70,7 @@ class FrontServer:
 
     def leave(self) -> None:
         """Close idle connections now and busy ones after their answer."""
-        self.leaving = True
+        self.leaving = self._left = True
         for client in tuple(self.connections):
             if not client.is_silent():  # what has just come has a moment to begin
                 client.leave()
@@ -119,8 +121,8 @@ class FrontServer:
         """Look after the limits for as long as there are connections."""
         if self._look_timer is None:
             rules = self.rules
-            every_s = min(LOOK_EVERY_S, rules.head_timeout_s / 4, rules.unread_s / 4, self.keepalive_s / 4)
-            self._look_timer = asyncio.get_running_loop().call_later(every_s, self._look)
+            self._look_every_s = min(LOOK_EVERY_S, rules.head_timeout_s / 4, rules.unread_s / 4, self.keepalive_s / 4)
+            self._look_timer = asyncio.get_running_loop().call_later(self._look_every_s, self._look)
 
     def _look(self) -> None:
         self._look_timer = None
@@ -129,8 +131,8 @@ class FrontServer:
             client.give_up_head()
         for client in _overdue(self.idle, now_s - self.keepalive_s):
             client.dismiss(CloseReason.IDLE)
-        if self.leaving:
-            self._drop_silent()
+        if self._left:
+            self._leave_silent(now_s - self._look_every_s)
         self._drop_crowded()
         if now_s >= self._unread_look_s:
             self._unread_look_s = now_s + self.rules.unread_s / 4
@@ -138,10 +140,10 @@ class FrontServer:
         if self.connections:
             self.watch()
 
-    def _drop_silent(self) -> None:
+    def _leave_silent(self, before_s: float) -> None:
         """Close connections that had a moment to begin a request and did not."""
-        for client in tuple(self.heads):
-            if client.is_silent():
+        for client, since_s in tuple(self.heads.items()):
+            if since_s <= before_s and client.is_silent():
                 client.leave()
 
     def _drop_crowded(self) -> None:

@@ -21,6 +21,12 @@ def spawn(coro: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
     return task
 
 
+def start(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
+    """Start a task that its caller keeps until it ends, and that lets no exception out: one that comes with every
+    request. It costs a third of `spawn`."""
+    return loop.create_task(coro, name=name)
+
+
 def running() -> int:
     """How many spawned tasks have not ended."""
     return len(_running)

@@ -144,6 +144,7 @@ class Client(asyncio.Protocol):
             self._room.set_exception(ConnectionResetError("the client is gone"))
         if self._task is not None and not (self._down is not None and self._down.over):
             self._task.cancel()
+        self._answering = self._task = self._down = None
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, whatever else goes on: a connection that is not read does not tell when its client leaves."""
@@ -203,7 +204,7 @@ class Client(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read no more until what has come is taken."""
-        if self.transport is not None and not self._paused:
+        if self.transport is not None and not self._paused and not self.transport.is_closing():
             self._paused = True
             self.transport.pause_reading()
 
@@ -218,7 +219,7 @@ class Client(asyncio.Protocol):
 
     def _start(self, request: Request) -> None:
         self._answering = request
-        self._task = tasks.spawn(self._answer(request), name="request")
+        self._task = tasks.start(self._loop, self._answer(request), name="request")
 
     async def _answer(self, request: Request) -> None:
         try:

@@ -21,6 +21,8 @@ def fault_of(version: str, by_name: dict[bytes, bytes]) -> CrossoverError | None
     if version == "1.0":
         # A hop that speaks HTTP/1.0 has no chunks, and finds another end of this request (RFC 9112, section 6.1).
         return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")
+    if coding.rpartition(b",")[2].strip().lower() != b"chunked":
+        return InvalidRequest("the request is not valid HTTP/1.1")  # nobody can tell where it ends
     if coding.lower() != b"chunked":
         return CodingUnsupported("bodies come in chunks or with a Content-Length, in no other transfer coding")
     return None

@@ -25,19 +25,8 @@ class Reader:
     come since anything of a message was whole; `closed` says that nothing more is read."""
 
     __slots__ = (
-        *(
-            "_client",
-            "_fed_bytes",
-            "_fields",
-            "_found",
-            "_incoming",
-            "_last",
-            "_offer",
-            "_parser",
-            "_target",
-            "_within",
-        ),
-        *("closed", "unfinished_bytes"),
+        *("_behind_bytes", "_client", "_fields", "_found", "_incoming", "_last", "_most_bytes", "_offer", "_parser"),
+        *("_target", "_within", "closed", "unfinished_bytes"),
     )
 
     def __init__(self, client: "Client") -> None:
@@ -50,7 +39,8 @@ class Reader:
         self._within = False  # a head
         self._found = False  # something whole, in this piece
         self._last = False  # nothing behind this request is one
-        self._fed_bytes = 0
+        self._behind_bytes = 0  # of a piece that ended within a head, but began with something else
+        self._most_bytes = 0  # that a head in this piece can have
         self.unfinished_bytes = 0
         self.closed = False
 
@@ -61,32 +51,31 @@ class Reader:
 
     def feed(self, data: bytes) -> None:
         """Read a piece."""
-        self._fed_bytes = self.unfinished_bytes + len(data)
+        self._most_bytes = self.unfinished_bytes + self._behind_bytes + len(data)
         self._found = False
-        try:
-            self._parser.feed_data(data)
-        except HttpParserUpgrade as upgrade:
-            self._feed_on(memoryview(data)[upgrade.args[0] :])
-        except HttpParserError as error:
-            self._fail(error)
+        rest = self._parse(data)
+        if rest is not None:
+            self._parse_on(rest)
         if self._found:
-            # The first bytes of a head that came behind something else go uncounted: less than one piece.
-            self.unfinished_bytes = 1 if self._within else 0
-        else:
-            self.unfinished_bytes = self._fed_bytes
-            if self.unfinished_bytes > self._client.host.rules.max_head_bytes:
-                self._overflow()
+            # A head that came behind something else has begun; it is measured when it has ended.
+            self.unfinished_bytes, self._behind_bytes = (1, len(data)) if self._within else (0, 0)
+            return
+        self.unfinished_bytes += len(data)
+        if self.unfinished_bytes > self._client.host.rules.max_head_bytes:
+            self._overflow()
 
     def close(self) -> None:
-        """Read no more, and let go of the parser, which holds this reader."""
+        """Read no more, and let go of what holds this reader."""
         self.closed = True
-        self._parser = None  # type: ignore[assignment] - nothing is fed any more
+        self._incoming = self._offer = None
+        self._parser = None  # type: ignore[assignment]
 
     # ------------------------------------------------------------ what the parser tells
 
     def on_message_begin(self) -> None:
         """A head begins."""
         if self._last:
+            self.closed = True
             raise _Over
         self._within = True
 
@@ -108,7 +97,9 @@ class Reader:
             return
         client, parser, names = self._client, self._parser, by_name(fields)
         version = parser.get_http_version()
-        fault = fault_of(version, names) or self._size_fault(target, fields)
+        fault = self._size_fault(target, fields)
+        if version != "1.1" or b"transfer-encoding" in names:
+            fault = fault_of(version, names) or fault
         if fault is not None:
             self._refuse(fault)
             raise _Over
@@ -175,25 +166,30 @@ class Reader:
         elif taken:
             self._offer = request
 
-    def _feed_on(self, data: memoryview) -> None:
+    def _parse(self, data: bytes | memoryview) -> memoryview | None:
+        """None, or what is left behind a request with an upgrade."""
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            return memoryview(data)[upgrade.args[0] :]
+        except HttpParserError as error:
+            self._fail(error)
+        return None
+
+    def _parse_on(self, rest: memoryview | None) -> None:
         """Go on behind requests whose upgrade is passed over, each time with a fresh parser; behind others not."""
-        while self._offer is not None:
+        while rest is not None:
             offer = self._offer
+            if offer is None:
+                self.closed = True
+                return
             self._parser = HttpRequestParser(self)
-            try:
-                if offer.incoming.expected:
-                    last, self._last = self._last, False
-                    self._parser.feed_data(_framing(offer))
-                    self._last = last
-                self._offer = None
-                self._parser.feed_data(data)
-                return
-            except HttpParserUpgrade as upgrade:
-                data = data[upgrade.args[0] :]
-            except HttpParserError as error:
-                self._fail(error)
-                return
-        self.closed = True
+            if offer.incoming.expected:
+                last, self._last = self._last, False
+                self._parse(_framing(offer))
+                self._last = last
+            self._offer = None
+            rest = self._parse(rest)
 
     # ------------------------------------------------------------ what is wrong
 
@@ -201,7 +197,7 @@ class Reader:
         rules = self._client.host.rules
         if len(fields) > rules.max_headers:
             return too_large(rules)
-        if self._fed_bytes <= rules.max_head_bytes:
+        if self._most_bytes <= rules.max_head_bytes:
             return None
         size_bytes = head_bytes(self._parser.get_method(), target, fields)
         return too_large(rules) if size_bytes > rules.max_head_bytes else None
@@ -215,8 +211,7 @@ class Reader:
 
     def _fail(self, error: HttpParserError) -> None:
         if isinstance(error, HttpParserCallbackError):
-            self.closed = True
-            if not isinstance(error.__context__, _Over):
+            if not self.closed:
                 raise error  # ours, and no word of the client's
         elif self._incoming is not None:
             self._break(self._incoming)

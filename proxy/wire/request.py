@@ -53,9 +53,10 @@ class Incoming:
 
         Raises InvalidRequest when the framing breaks, ConnectionError when the client is gone.
         """
-        if self._waits and self._client is not None and not self.ended and not self._pieces:
+        if self._waits:
             self._waits = False
-            self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if self._client is not None and not self.ended and not self._pieces:
+                self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not self._pieces and not self.ended and self._error is None:
             self._waiter = asyncio.get_running_loop().create_future()
             try:

@@ -160,7 +160,7 @@ class Site(web.BaseSite):
         server = self._runner.server
         assert server is not None
         listening = await listen(server, self._host, self._port, backlog=self._backlog, tls=self._tls)
-        self._server = listening  # type: ignore[assignment] - all that a site asks of a server
+        self._server = listening  # type: ignore[assignment]
 
 
 def _close(listening: socket.socket, _: object) -> None:

@@ -21,7 +21,7 @@ async def test_upload_under_way_when_the_drain_begins_is_still_answered() -> Non
         whole = request(body=chat())
         await client.send(whole[:-5])
         await until(lambda: stage.app.relay.trips, what="the request at the relay")
-        stage.app._front.pre_shutdown()
+        stage.app._front.leave()
         await client.send(whole[-5:])
         said = await client.answer()
         assert (said.status, said.whole, said.header("connection")) == (200, True, "close")
@@ -31,8 +31,8 @@ async def test_request_whose_head_is_coming_when_the_drain_begins_is_still_answe
     async with staged() as stage, RawClient(stage.app.port) as client:
         whole = request(body=chat())
         await client.send(whole[:20])
-        await until(lambda: any(each._head_bytes for each in stage.app._front.heads), what="half a head")
-        stage.app._front.pre_shutdown()
+        await until(lambda: any(each._reader.unfinished_bytes for each in stage.app._front.heads), what="half a head")
+        stage.app._front.leave()
         await client.send(whole[20:])
         said = await client.answer()
         assert (said.status, said.whole, said.header("connection")) == (200, True, "close")
@@ -44,7 +44,7 @@ async def test_connection_that_comes_as_the_drain_begins_is_answered() -> None:
         for turn in range(4):
             async with RawClient(stage.app.port) as client:
                 await turns(turn)
-                front.pre_shutdown()
+                front.leave()
                 with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                     await client.send(request(body=chat()))
                     assert (await client.answer()).status == 200
