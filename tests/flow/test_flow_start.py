@@ -1,4 +1,5 @@
-"""What a start costs: it loads what serving needs and nothing else, and garbage is collected once it is over."""
+"""A start: it loads what serving needs and nothing else, garbage is collected once it is over, and a second one on the
+same ports is refused."""
 
 import resource
 import subprocess
@@ -7,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fakes.process import Stage, rest, staged
+from fakes.second_process import second_process
+from fakes.until import until
 
 ROOT = Path(__file__).parents[2]
 # A whole start but for the sockets; it ends before a backend is looked at.
@@ -92,3 +96,33 @@ def test_a_start_costs_little_beside_the_libraries_it_stands_on(config: Path) ->
 
 def test_what_the_start_made_is_left_alone_and_garbage_after_it_is_collected() -> None:
     assert told(RINGS).split() == ["True", "True"]
+
+
+# ---------------------------------------------------------------- a second process
+
+
+@pytest.mark.parametrize("own", [{}, {"listen": 0}, {"admin": 0}], ids=["both ports", "admin port", "clients' port"])
+async def test_a_second_process_is_refused_for_either_port_while_the_first_serves_on(
+    tmp_path: Path, own: dict[str, int]
+) -> None:
+    """Both as processes of their own, as an operator starts them: the first has not a line to say about it."""
+    async with staged(tmp_path) as stage:
+        streams = await stage.streaming(3)
+        lines = len(stage.process.lines)
+        status, said = await second_process(beside(stage, tmp_path, own))
+        assert (status, said.count("is taken by another Crossover"), "started" in said) == (1, 1, False)
+        assert (await stage.quick()).status == 200
+        stage.gate.opened.set()
+        assert [(await rest(client))[1] for client in streams] == [True] * 3
+        await until(lambda: len(stage.process.logged("request_settled")) == 4)
+        told = [line["event"] for line in stage.process.lines[lines:]]
+        assert told == ["request_settled"] * 4
+
+
+def beside(stage: Stage, folder: Path, own: dict[str, int]) -> Path:
+    """The first one's configuration with the ports that it has, but for those that the second has of its own."""
+    ports = {"listen": stage.process.port, "admin": int(stage.process.admin.rpartition(":")[2]), **own}
+    sections = {name: {"host": "127.0.0.1", "port": port} for name, port in ports.items()}
+    path = folder / "second.yaml"
+    path.write_text(yaml.safe_dump({**stage.values, **sections}))
+    return path
