@@ -87,7 +87,7 @@ def _add_key(commands: Any) -> None:
 def _serve(options: argparse.Namespace) -> int:
     if options.config is not None and (options.curve or options.policy or options.time_scale != 1.0):
         options.refuse("--curve, --policy and --time-scale are for the demo, which runs without CONFIG; leave one out")
-    gc.disable()  # what a start makes stays: to look through it again and again is an eighth of the start
+    gc.disable()  # what a start makes stays: to look through it again and again only delays it
     try:
         from proxy import serve  # noqa: PLC0415
 
