@@ -1,6 +1,7 @@
 """The command line. Parses, then hands over; every command's work is elsewhere and imported only when asked for."""
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,9 +87,13 @@ def _add_key(commands: Any) -> None:
 def _serve(options: argparse.Namespace) -> int:
     if options.config is not None and (options.curve or options.policy or options.time_scale != 1.0):
         options.refuse("--curve, --policy and --time-scale are for the demo, which runs without CONFIG; leave one out")
-    from proxy import serve  # noqa: PLC0415
+    gc.disable()  # what a start makes stays: to look through it again and again only delays it
+    try:
+        from proxy import serve  # noqa: PLC0415
 
-    return serve.run(options)
+        return serve.run(options)
+    finally:
+        gc.enable()
 
 
 def _check(options: argparse.Namespace) -> int:

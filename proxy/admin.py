@@ -17,6 +17,7 @@ from proxy import __version__
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
 from proxy.model import DecisionRecord, Role
 from proxy.protocol.credentials import carries_token
+from proxy.wire.ports import NAME
 
 HEALTH = "/health"
 MAX_DECISIONS = 1000
@@ -113,7 +114,9 @@ class Admin:
         return _json({"crossover": __version__, "paths": paths})
 
     async def _health(self, _: web.Request) -> web.Response:
-        return _json({"status": "alive"})
+        answer = _json({"status": "alive"})
+        answer.headers["Server"] = NAME  # by which a second process knows whose port it is
+        return answer
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._app.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})

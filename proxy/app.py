@@ -4,7 +4,6 @@ What a request meets is in door.py, what an operator sees in admin.py; this file
 """
 
 import asyncio
-import errno
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -18,7 +17,6 @@ from proxy.admin import Admin
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, Readiness
-from proxy.errors import ConfigError
 from proxy.front import FrontServer
 from proxy.gate import Gate
 from proxy.inform import Informer
@@ -30,6 +28,7 @@ from proxy.protocol.fields import raw
 from proxy.reading import read
 from proxy.relay import Relay
 from proxy.state.backend import Backend
+from proxy.wire import ports
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
 from proxy.wire.pair import Pair
@@ -97,11 +96,15 @@ class App:
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Look at the backends, then listen. Raises ConfigError when a port cannot be had."""
+        """Claim the ports, look at the backends, then listen. Raises ConfigError when a port cannot be had."""
         async with self._turn:
             await self._start()
 
     async def _start(self) -> None:
+        listen, admin = self.settings.listen, self.settings.admin
+        # Before engines are asked and anyone is served: a second process on this configuration takes nothing.
+        await ports.claim("admin", admin.host, admin.port)
+        await ports.claim("listen", listen.host, listen.port)
         lines = self.pair.connect(line_rules(self.settings))
         try:
             async with asyncio.timeout(FIRST_LOOK_S):
@@ -110,7 +113,6 @@ class App:
             self.logger.warning("backends_slow", message="a backend did not answer the first look; starting without")
         for line in lines:
             line.start()
-        listen, admin = self.settings.listen, self.settings.admin
         for section, context in (await asyncio.to_thread(config.contexts, self.settings)).items():
             self._tls[section] = TlsPort(
                 context,
@@ -122,7 +124,7 @@ class App:
         try:
             self.port = await self._front.listen(listen.host, listen.port, backlog=BACKLOG, tls=self._tls.get("listen"))
         except OSError as error:
-            raise ConfigError(_cannot_listen("listen", listen.host, listen.port, error)) from error
+            raise await ports.refusal("listen", listen.host, listen.port, error) from error
         self.phase = Phase.SERVING
         self._caution()
         self.logger.info(
@@ -295,7 +297,7 @@ class App:
         try:
             await Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get("admin")).start()
         except OSError as error:
-            raise ConfigError(_cannot_listen("admin", host, port, error)) from error
+            raise await ports.refusal("admin", host, port, error) from error
         found: int = runner.addresses[0][1]
         return found
 
@@ -339,17 +341,6 @@ class App:
 
 def _endless() -> float:
     return float("inf")
-
-
-def _cannot_listen(section: str, host: str, port: int, error: OSError) -> str:
-    where = f"here or by {'--port' if section == 'listen' else '--admin-port'}"
-    if error.errno == errno.EADDRINUSE:
-        return f"{section}.port: {port} on {host} is taken; mend: stop what listens there, or set another port {where}"
-    if error.errno == errno.EACCES:
-        return f"{section}.port: {port} on {host} is not allowed to this user; mend: set a port above 1023 {where}"
-    return (
-        f"{section}.host: cannot listen on {host} ({error.strerror or error}); mend: write an address of this machine"
-    )
 
 
 def _engines(settings: Settings) -> "tuple[Any, ...]":

@@ -12,10 +12,9 @@ from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, Ro
 from proxy.model import Dialect, Role
 from proxy.protocol import headers
 from proxy.protocol.engines import shows_keys
-from proxy.protocol.fields import Fields
 from proxy.protocol.routes import Route
 from proxy.state.backend import Backend
-from proxy.trip import FIRST, asked_role
+from proxy.trip import asked_role
 from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import Bodies
 from proxy.wire.connection import Call
@@ -31,6 +30,8 @@ ANSWER_WITHIN_S = 30.0
 ANSWER_MAX_BYTES = 128 * 1024 * 1024
 # The model list is kept to be answered when no engine lives; other answers are not.
 REMEMBERED = "/v1/models"
+# A question is none of the attempts that engines are told of.
+NO_ATTEMPT = b""
 # SGLang lists its launch arguments there, keys included.
 ARGUMENT_LISTS = ("/server_info", "/get_server_info")
 
@@ -96,7 +97,7 @@ class Informer:
         if told is None:
             return None
         with self._pair.line(self._desk.backend(told.role)) as line:
-            if headers.keys(_asked_with(request, line, named=named)) != told.keys:
+            if _keys(request, line, named=named) != told.keys:
                 return None
         reply = _respond(request, told, request_id)
         reply.fields.append((b"x-crossover-cached", b"1"))
@@ -121,20 +122,18 @@ class Informer:
                 request_id=request_id.encode(),
                 peer=request.peer.encode(),
                 drop_client_key=named,
-                attempt=FIRST,
+                attempt=NO_ATTEMPT,
                 body_bytes=len(body) if request.incoming.expected else None,
             )
             call = Call(method, head, body)
             opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, first_byte_s=self.answer_within_s)
-            asked_with = headers.keys(_asked_with(request, line, named=named))
-            return _Told(await _whole(opened, self.answer_within_s), backend.role, asked_with)
+            keys = _keys(request, line, named=named)
+            return _Told(await _whole(opened, self.answer_within_s), backend.role, keys)
 
 
-def _asked_with(request: Request, line: Line, *, named: bool) -> Fields:
-    """The fields in which an engine sees who asks."""
-    if line.api_key is not None:
-        return [(b"Authorization", b"Bearer " + line.api_key)]
-    return [] if named else request.fields
+def _keys(request: Request, line: Line, *, named: bool) -> headers.Keys:
+    """What of a client's own keys the engine has seen."""
+    return frozenset() if line.api_key is not None or named else headers.keys(request.fields)
 
 
 def _guard(route: Route, answer: Kept) -> None:

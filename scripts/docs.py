@@ -15,12 +15,13 @@ sys.path.insert(0, str(ROOT))
 
 from docs_metrics import metrics_page  # noqa: E402 - beside this file
 
-from proxy.config import RESTART_KEYS, schema  # noqa: E402 - the tree's own package, wherever this is run from
+from proxy.config import RESTART_KEYS  # noqa: E402 - the tree's own package, wherever this is run from
 from proxy.config.problems import KeyPath, dotted  # noqa: E402
 from proxy.config.reference import (  # noqa: E402
     Schema,
     allowed,
     description,
+    schema,
     schema_at,
 )
 from proxy.config.settings import EXAMPLE_URLS  # noqa: E402

@@ -134,6 +134,14 @@ def test_unknown_key_is_told_with_the_nearest_name(tmp_path: Path, section: str,
     assert message.endswith(f"mend: {mend}")
 
 
+@pytest.mark.parametrize("section", ["workers: 2", "listen: {workers: 2}", "num_workers: 4", "routing: {Processes: 2}"])
+def test_a_wish_for_several_processes_is_told_why_there_is_one_and_what_to_do(tmp_path: Path, section: str) -> None:
+    mend = told(tmp_path, section).partition("mend: ")[2]
+    assert "each counts its own requests alone" in mend
+    assert mend.startswith("remove it; ")
+    assert mend.endswith("start a Crossover for each pair, on its own ports")
+
+
 def test_choice_of_word_or_number_is_one_problem() -> None:
     for value, seen in (("Auto", 'the text "Auto"'), (0, "0"), (1.0, "1.0")):
         backends = {"speculative": {"url": "http://a:1", "max_in_flight": value}, "baseline": {"url": "http://b:2"}}

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.config import schema
 from proxy.config.problems import dotted
-from proxy.config.reference import allowed, description, key_paths, schema_at
+from proxy.config.reference import allowed, description, key_paths, schema, schema_at
 from proxy.config.settings import Backends, Settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,6 +1,7 @@
 """The configuration: one YAML file, read strictly, to frozen settings. The names that others use are here.
 
-settings.py holds the keys, loading.py the way from a file, views.py what is shown; the rest serves these three.
+settings.py holds the keys, loading.py the way from a file, views.py what is shown; the rest serves these three. What
+only a refused file or the documentation needs is not here, for the sake of the start: mends.py and reference.py.
 """
 
 from proxy.config.certificates import contexts
@@ -8,7 +9,6 @@ from proxy.config.conflicts import cautions
 from proxy.config.loading import from_mapping, load, override
 from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, Problem
-from proxy.config.reference import schema
 from proxy.config.settings import Backend, Settings
 from proxy.config.views import RESTART_KEYS, Change, differences, effective, needs_restart
 
@@ -29,5 +29,4 @@ __all__ = [
     "mark",
     "needs_restart",
     "override",
-    "schema",
 ]

@@ -15,7 +15,6 @@ from proxy.config.certificates import file_problems, files_of
 from proxy.config.conflicts import conflicts
 from proxy.config.key_files import Sources, read_clients_file, read_key
 from proxy.config.marks import Marks, mark
-from proxy.config.mends import schema_problems
 from proxy.config.problems import InvalidConfig, KeyPath, Problem
 from proxy.config.settings import EXAMPLE_URLS, Section, Settings, Tls
 from proxy.config.yaml_nodes import Document, decode
@@ -132,6 +131,8 @@ def _validated(document: Document, of_interest: frozenset[str] | None = None) ->
     try:
         settings = Settings.model_validate(_with_backends(document.values))
     except ValidationError as error:
+        from proxy.config.mends import schema_problems  # noqa: PLC0415 - not for a start that goes well
+
         refused = dict(schema_problems(error, document))
         problems += refused.values()
         document = replace(document, broken=document.broken | refused.keys())

@@ -45,6 +45,8 @@ _BYTES: dict[str, float] = {
 }
 _BYTES |= {"g": 1 << 30, "gb": 10**9, "gib": 1 << 30}
 _BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+# How other servers call what this one has not: several processes, each of which would count its own requests alone.
+_PROCESSES = frozenset({"workers", "worker", "num_workers", "processes", "num_processes", "threads", "replicas"})
 _UNIT_ENDING = re.compile(r"_(ms|millis|s|secs?|seconds|m|min|minutes|bytes|kb|kib|mb|mib)$")
 _SHOWN = re.compile(r"[-+]?[0-9][0-9._:]{0,15} ?[A-Za-z%]{0,7}|[A-Za-z_]{1,20}")
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*")
@@ -126,6 +128,11 @@ def _unknown(path: KeyPath) -> str:
 def _unknown_mend(name: str, siblings: tuple[str, ...]) -> str:
     if name.partition(":")[0] in siblings:
         return "write a space after the colon"
+    if name.lower() in _PROCESSES:
+        return (
+            "remove it; one process serves a pair of engines, since of several each counts its own requests alone and "
+            "together they send an engine too many; for more engines start a Crossover for each pair, on its own ports"
+        )
     near = _nearest(name, siblings)
     if near:
         return f"did you mean {near}?"

@@ -3,11 +3,15 @@
 The models are in settings.py; wording what is wrong with a value is in mends.py.
 """
 
+import ast
+import inspect
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
+from proxy.config import settings
 from proxy.config.problems import KeyPath
 from proxy.config.settings import WORDS, Settings
 
@@ -32,8 +36,28 @@ _SUBSTITUTION = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}
 
 @cache
 def raw_schema() -> dict[str, Any]:
-    """pydantic's own JSON Schema of the settings. Shared: not to be changed."""
-    return Settings.model_json_schema()
+    """pydantic's own JSON Schema of the settings, with the meaning of each key. Shared: not to be changed."""
+    bare = Settings.model_json_schema()
+    for section, meanings in _meanings().items():
+        keys = (bare if section == Settings.__name__ else bare["$defs"][section])["properties"]
+        for name, meaning in meanings.items():
+            keys[name]["description"] = meaning
+    return bare
+
+
+def _meanings() -> dict[str, dict[str, str]]:
+    """The text under each key by its section. pydantic would read the source of every section for it at every start,
+    and no start needs it."""
+    sections = [each for each in ast.parse(inspect.getsource(settings)).body if isinstance(each, ast.ClassDef)]
+    found = {each.name: dict(_texts_under(each)) for each in sections}
+    return {section: meanings for section, meanings in found.items() if meanings}
+
+
+def _texts_under(section: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for key, text in pairwise(section.body):
+        match key, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                yield name, inspect.cleandoc(meaning)
 
 
 def schema() -> dict[str, Any]:

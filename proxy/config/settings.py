@@ -67,7 +67,6 @@ class Section(BaseModel):
         allow_inf_nan=False,
         validate_default=False,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
     )
 
     @model_validator(mode="before")

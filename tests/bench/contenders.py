@@ -124,7 +124,7 @@ def _ours(stack: contextlib.ExitStack, engine: Engine, port: int, profile: Path 
     config = Path(folder) / "bench.yaml"
     first, second = engine.ports
     config.write_text(CONFIG.format(port=port, admin_port=free_port(), first=first, second=second))
-    profiler = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
+    profiler = ["-m", "bench.profiled", str(profile)] if profile is not None else []
     return [*profiler, "-m", "proxy", "serve", str(config)]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import hot
+from bench import hot, syscalls
 from bench.clocks import cores
 from bench.contenders import (
     BARE,
@@ -78,7 +78,11 @@ def parser() -> argparse.ArgumentParser:
     add("--contenders", type=names(CONTENDERS), default=list(CONTENDERS), metavar="A,B", help=",".join(CONTENDERS))
     add("--tests", type=names(TESTS), default=list(TESTS), metavar="A,B", help=",".join(TESTS))
     add("--json", type=Path, metavar="FILE", help="write figures and every measurement there")
-    add("--profile", action="store_true", help="no figures: where our own Python time goes, by cProfile")
+    add(
+        "--profile",
+        action="store_true",
+        help="no figures: where our own Python time goes, by cProfile, and system calls, by strace",
+    )
     return out
 
 
@@ -171,7 +175,13 @@ def profile(options: argparse.Namespace) -> None:
             path = Path(folder) / f"{test}.prof"
             with contender(OURS, behind, profile=path) as ours:
                 load.measure(job(options, test, ours, behind))
-            print(hot.top(path, test, ROOT / "proxy"))
+            size = events(options) if test == STREAMS else 1
+            print(hot.top(path, test, ROOT / "proxy", size))
+            if syscalls.can_count():
+                with contender(OURS, behind) as ours:
+                    assert ours.pid is not None
+                    wanted = job(options, test, ours, behind)
+                    print(syscalls.top(ours.pid, test, lambda wanted=wanted: load.measure(wanted), size))
 
 
 def report(options: argparse.Namespace, measurements: Sequence[Measurement]) -> None:

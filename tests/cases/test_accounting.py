@@ -380,7 +380,7 @@ async def test_h30_a_second_process_on_the_same_configuration_refuses_to_start_a
         streams = [await crowd.ask("/v1/chat/completions", chat(stream=True)) for _ in range(100)]
         assert [await both(stage) for _ in range(10)] == [(60.0, 40.0)] * 10
         status, said = await second_process(written(tmp_path / "crossover.yaml", stage, **ports))
-        assert (status, f"{told}: " in said, "is taken" in said) == (1, True, True)
+        assert (status, f"{told}: " in said, "is taken by another Crossover; one process" in said) == (1, True, True)
         assert [await both(stage) for _ in range(10)] == [(60.0, 40.0)] * 10
         more = await (await crowd.ask("/v1/chat/completions", chat(stream=True))).head()
         assert more.header("x-crossover-in-flight") == "speculative=60, baseline=40"

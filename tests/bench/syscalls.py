@@ -1,0 +1,69 @@
+"""What the proxy asks of the kernel for a request and for an event, counted by strace where there is one.
+
+strace makes every call many times dearer: the figures are counts, and nothing here is a time.
+"""
+
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from proxy import config
+
+SHOWN = 12
+ATTACHED_WITHIN_S = 5.0
+# A proxy that is traced answers slowly, also its operators.
+ASK_WITHIN_S = 30.0
+_ROW = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", re.MULTILINE)
+_REQUESTS = re.compile(r"^crossover_requests_total\{.*\} ([\d.e+]+)$", re.MULTILINE)
+
+
+def can_count() -> bool:
+    """Whether strace is on this machine."""
+    return shutil.which("strace") is not None
+
+
+def top(pid: int, test: str, work: Callable[[], object], events: int = 1) -> str:
+    """Have `work` done by the proxy `pid`; its system calls a unit, of which `events` make a request."""
+    with tempfile.TemporaryDirectory(prefix="crossover-bench-") as folder:
+        file = Path(folder) / "calls"
+        before = requests(pid)
+        tracer = subprocess.Popen(["strace", "-c", "-f", "-q", "-p", str(pid), "-o", file])
+        try:
+            _wait_for(pid, tracer)
+            work()
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            tracer.wait()
+        done = requests(pid) - before
+        return table(file.read_text(), test, done, max(1, done * events))
+
+
+def table(said: str, test: str, done: int, units: int) -> str:
+    """strace's summary as counts a unit, the most frequent first."""
+    calls = sorted(((int(count), name) for count, name in _ROW.findall(said) if name != "total"), reverse=True)
+    whole = sum(count for count, _ in calls)
+    rows = [f"{count / units:9.3f}   {name}" for count, name in [(whole, "all"), *calls[:SHOWN]]]
+    return "\n".join((f"== {test}: system calls of {done} requests, {units} units", *rows))
+
+
+def requests(pid: int) -> int:
+    """How many requests the proxy has had, by its own metrics."""
+    *_, file = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+    admin = config.load(Path(file), {}).admin
+    with urllib.request.urlopen(f"http://{admin.host}:{admin.port}/metrics", timeout=ASK_WITHIN_S) as answer:
+        return int(sum(float(count) for count in _REQUESTS.findall(answer.read().decode())))
+
+
+def _wait_for(pid: int, tracer: "subprocess.Popen[bytes]") -> None:
+    """Return when the process is traced. Raises RuntimeError when it may not be."""
+    until_s = time.monotonic() + ATTACHED_WITHIN_S
+    while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
+        if tracer.poll() is not None or time.monotonic() > until_s:
+            raise RuntimeError("strace may not trace the proxy here; ptrace is not allowed")
+        time.sleep(0.01)
