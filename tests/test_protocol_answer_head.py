@@ -96,6 +96,8 @@ REFUSED = [
         for coding in (b"gzip", b"gzip, chunked", b"chunked, gzip", b"identity")
     ),
     *(OK + b"X: a\r\n b\r\n", OK + b"X : a\r\n", OK + b"X: a\x00b\r\n", OK + b"no colon\r\n", OK + b": a\r\n"),
+    *(OK + b"%b: chunked\x7f\r\n" % name for name in (b"Transfer-Encoding", b"connection", b"Content-length ")),
+    *(OK + b"X\x7f: a\x00\r\n", OK + b"X\x7f: a\r\nY : b\r\n", OK + b"X: \x7f\r\n b\r\n"),
     *(OK + b"X: a\nY: b\r\n", OK + b"X: a\rb\r\n", OK + b" X: a\r\n", b"HTTP/1.1 200 OK\nX: a\r\n"),
 ]
 
@@ -105,6 +107,13 @@ REFUSED = [
 def test_what_is_no_head_is_refused(head: bytes, bytewise: bool) -> None:
     head += b"\r\n"
     assert fed(head, list(range(len(head))) if bytewise else []) == ("refused",)
+
+
+@pytest.mark.parametrize("cuts", [[], [20], list(range(60))])
+@pytest.mark.parametrize("control", [b"\x7f", b"\x01", b"\x1f"])
+def test_control_character_costs_the_field_and_not_the_answer(control: bytes, cuts: list[int]) -> None:
+    head = OK + b"x-odd: a" + control + b"b\r\n" + LENGTH + b"x-plain: yes\r\n\r\n"
+    assert fed(head, cuts)[:4] == (200, [(b"Content-Length", b"5"), (b"x-plain", b"yes")], Framing.LENGTH, 5)
 
 
 @pytest.mark.parametrize("cuts", [[], [20], list(range(60))])

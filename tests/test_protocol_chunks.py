@@ -171,3 +171,14 @@ def test_nothing_is_read_once_it_is_over() -> None:
     chunks = decode([b"0\r\n\r\n"])[0]
     assert chunks.feed(chunk(b"word")) == (b"", b"")
     assert chunks.surplus
+
+
+def test_read_that_looks_like_a_whole_chunk_belongs_to_the_size_before_it() -> None:
+    chunks = Chunks()
+    assert chunks.feed(b"1") == (b"", b"")
+    assert chunks.feed(b"4\r\nabcd\r\n") == (b"", b"abcd\r\n")
+
+
+def test_nothing_is_read_behind_a_fault() -> None:
+    chunks = decode([b"zz\r\n"])[0]
+    assert chunks.feed(chunk(b"word")) == (b"", b"")

@@ -1,6 +1,8 @@
 """Of several addresses one that answers is found, in the resolver's order, and what else was opened is closed."""
 
 import asyncio
+import contextlib
+import gc
 import socket
 
 import pytest
@@ -94,6 +96,24 @@ async def test_first_failure_is_told_where_no_address_answers() -> None:
     network = Network(six=OSError(101, "no route"), four=REFUSED)
     with pytest.raises(OSError, match="no route"):
         await first_to_connect(addresses("six", "four"), network.connect)
+
+
+@leaping
+async def test_failure_leaves_nothing_behind_for_the_collector() -> None:
+    class Refused(OSError): ...
+
+    async def refuse(_: Address) -> Opened:
+        raise Refused
+
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(Refused):
+            await first_to_connect(addresses("six", "four"), refuse)
+        await turns()
+        assert not [each for each in gc.get_objects() if isinstance(each, Refused)]
+    finally:
+        gc.enable()
 
 
 @leaping

@@ -4,6 +4,7 @@ may be used again.
 llhttp reads the fields. Not here: the body, and which fields are passed on.
 """
 
+import re
 from enum import StrEnum
 
 import httptools
@@ -17,6 +18,10 @@ END = b"\r\n\r\n"
 VERSIONS = {b"HTTP/1.1 ": True, b"HTTP/1.0 ": False}
 # Answers that have no body, whatever their fields say.
 BODILESS_STATUSES = frozenset({204, 304})
+# No part of a value, and no way to end one either: NUL, CR and LF are none of them.
+_CONTROLS = bytes(range(1, 9)) + b"\x0b\x0c" + bytes(range(14, 32)) + b"\x7f"
+_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[^\x00\r\n]*")
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 
 
 class Framing(StrEnum):
@@ -37,13 +42,13 @@ class AnswerHead:
     whether the connection may be `kept` behind the answer. `bodiless`: it answers HEAD."""
 
     __slots__ = (
-        "_bodiless", "_ended", "_parser", "_seen", "_size_bytes", "fields", "framing", "kept", "length", "status",
+        "_bodiless", "_ended", "_scout", "_seen", "fields", "framing", "kept", "length", "status",
     )  # fmt: skip
 
     def __init__(self, *, bodiless: bool) -> None:
         self._bodiless = bodiless
         self._ended = False
-        self._parser: httptools.HttpResponseParser | None = None
+        self._scout: httptools.HttpResponseParser | None = None
         self.fields: Fields = []
         self.status = 0
         self.framing = Framing.NONE
@@ -53,50 +58,43 @@ class AnswerHead:
     def feed(self, data: bytes) -> bytes | None:
         """What came behind the head, or None while it is not whole. Raises HeadBroken."""
         end = data.find(END) + 4
-        if self._parser is not None or end < 4:
+        if self._scout is not None or end < 4:
             return self._feed_piece(data)
-        kept = VERSIONS.get(data[:9])
-        if kept is None or end > MAX_HEAD_BYTES:
-            raise HeadBroken("it is none of HTTP/1" if kept is None else "it is too long")
-        parser = httptools.HttpResponseParser(self)
-        self._parse(parser, data[:end])
-        self._conclude(parser.get_status_code(), kept=kept)
+        self._read(data[:end])
         return data[end:]
 
-    def give_up(self) -> None:
-        """The rest will not come."""
-        self._parser = None  # it knows this object's methods: the two would keep each other alive
-
     def _feed_piece(self, data: bytes) -> bytes | None:
-        """The same where the head comes in several reads."""
-        if self._parser is None:
-            self._parser = httptools.HttpResponseParser(self)
-            self._seen, self._size_bytes = b"", 0
-        # Its first nine bytes while it is shorter, then its last three: all that two reads can have in common.
-        seen = self._seen + data
-        if len(self._seen) < 9 and self._size_bytes < 9 and not any(each.startswith(seen[:9]) for each in VERSIONS):
-            raise HeadBroken("it is none of HTTP/1")
-        end = seen.find(END)
-        size_bytes = len(data) if end < 0 else end + 4 - len(self._seen)
-        self._size_bytes += size_bytes
-        if self._size_bytes > MAX_HEAD_BYTES:
-            raise HeadBroken("it is too long")
-        self._parse(self._parser, data[:size_bytes])
-        if end < 0:
-            self._seen = seen if self._size_bytes < 9 else seen[-3:]
-            return None
-        kept = self._parser.get_http_version() == "1.1"
-        self._conclude(self._parser.get_status_code(), kept=kept)
-        return data[size_bytes:]
+        """The same where the head comes in several reads: they are kept until it is whole, and a parser is fed with
+        them meanwhile, since what cannot become a head is not to be waited for."""
+        if self._scout is None:
+            self._scout = httptools.HttpResponseParser(_Nobody())
+            self._scout.set_dangerous_leniencies(lenient_headers=True)
+            self._seen = bytearray()
+        seen, size_bytes = self._seen, len(self._seen)
+        seen += data
+        end = seen.find(END, max(0, size_bytes - 3)) + 4
+        if end >= 4:
+            self._read(bytes(seen[:end]))
+            return data[end - size_bytes :]
+        if len(seen) > MAX_HEAD_BYTES or not any(each.startswith(seen[:9]) for each in VERSIONS):
+            raise HeadBroken("it is too long" if len(seen) > MAX_HEAD_BYTES else "it is none of HTTP/1")
+        _parse(self._scout, data)
+        return None
 
-    def _parse(self, parser: httptools.HttpResponseParser, data: bytes) -> None:
+    def _read(self, head: bytes) -> None:
+        kept = VERSIONS.get(head[:9])
+        if kept is None or len(head) > MAX_HEAD_BYTES:
+            raise HeadBroken("it is none of HTTP/1" if kept is None else "it is too long")
+        parser = httptools.HttpResponseParser(self)
         try:
-            parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # a head like others for us, of status 101
-        except httptools.HttpParserError as error:
-            self.give_up()
-            raise HeadBroken(str(error)) from None
+            _parse(parser, head)
+        except HeadBroken:
+            if not (mended := _without_controls(head)):
+                raise
+            parser = httptools.HttpResponseParser(self)
+            self.fields.clear()
+            _parse(parser, mended)
+        self._conclude(parser.get_status_code(), kept=kept)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """The parser has a field."""
@@ -107,7 +105,6 @@ class AnswerHead:
         self._ended = True
 
     def _conclude(self, status: int, *, kept: bool) -> None:
-        self.give_up()
         if not self._ended:
             raise HeadBroken("it ends before it is one")
         self.status = status
@@ -134,6 +131,33 @@ class AnswerHead:
         else:
             self.framing, kept = Framing.CLOSE, False
         self.kept = kept
+
+
+class _Nobody:
+    """Wants to know nothing of a head."""
+
+
+def _parse(parser: httptools.HttpResponseParser, data: bytes) -> None:
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        pass  # a head like others for us, of status 101
+    except httptools.HttpParserError as error:
+        raise HeadBroken(str(error)) from None
+
+
+def _without_controls(head: bytes) -> bytes:
+    """The head less the fields whose values have control characters, which cost an engine the field and not the answer;
+    b"" where framing hangs on one, or it is no field."""
+    first, *lines = head.split(b"\r\n")
+    odd = [line for line in lines if line.translate(None, _CONTROLS) != line]
+    for line in odd:
+        field = _FIELD.fullmatch(line)
+        if field is None or field[1].lower() in _FRAMING:
+            return b""
+    if not odd:
+        return b""
+    return b"\r\n".join([first, *(line for line in lines if line not in odd)])
 
 
 def _length(value: bytes) -> int:

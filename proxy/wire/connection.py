@@ -264,8 +264,7 @@ class Connection(asyncio.Protocol):
         self.fault = self.fault or fault  # the first one: closing is told too
         answer, self._answer = self._answer, None
         waiter, self._waiter = self._waiter, None
-        if self._head is not None:
-            self._head.give_up()
+        self._head = None
         self.abort()
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

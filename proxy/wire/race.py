@@ -53,7 +53,6 @@ async def _race(waiting: Addresses, connect: Callable[[Address], Awaitable[C]]) 
                 attempts.discard(each)
                 found = each.result()
                 if not isinstance(found, OSError):
-                    attempts.update(done - {each})
                     return found
                 failure = failure or found
         return failure or OSError("the name has no address")
