@@ -279,6 +279,18 @@ async def test_client_that_takes_nothing_of_its_answer_is_dropped_and_counted(wh
         await until(lambda: not server.front.connections, what="its connection gone")
 
 
+async def test_client_that_is_dropped_twice_is_counted_once() -> None:
+    async def twice(asked: Request) -> Reply:
+        asked.client.drop(CloseReason.UNREAD)
+        asked.client.drop(CloseReason.FLOODED)
+        return Reply(200, [], b"nobody")
+
+    async with client_of(twice) as (client, server):
+        await client.send(GET)
+        assert await client.rest() == b""
+        assert server.book.closings == [CloseReason.UNREAD]
+
+
 async def test_client_that_takes_its_answer_bit_by_bit_is_not_dropped() -> None:
     async def much(_: Request) -> Reply:
         return Reply(200, [], b"x" * 2_000_000)

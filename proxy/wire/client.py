@@ -88,7 +88,19 @@ class Client(asyncio.Protocol):
     """One connection. `peer` is the client's address, `transport` None before and after its life."""
 
     __slots__ = (
-        *("_answering", "_aborts", "_down", "_full", "_keeps", "_linger", "_loop", "_paused", "_queue", "_reader"),
+        *(
+            "_answering",
+            "_aborts",
+            "_down",
+            "_dropped",
+            "_full",
+            "_keeps",
+            "_linger",
+            "_loop",
+            "_paused",
+            "_queue",
+            "_reader",
+        ),
         *("_room", "_task", "_unread", "host", "peer", "transport"),
     )
 
@@ -104,6 +116,7 @@ class Client(asyncio.Protocol):
         self._keeps = True  # the answer lets the client use the connection again
         self._full = False
         self._paused = False  # reading
+        self._dropped = False  # and counted
         self._aborts = False  # once everything written has left
         self._room: asyncio.Future[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
@@ -401,7 +414,8 @@ class Client(asyncio.Protocol):
 
     def drop(self, reason: CloseReason) -> None:
         """Close the connection now and count it: the client is then gone like any other that leaves."""
-        if self.transport is not None:
+        if self.transport is not None and not self._dropped:
+            self._dropped = True
             self.host.closed(reason)
             self.transport.abort()
 
