@@ -329,6 +329,19 @@ async def test_client_that_sends_much_behind_an_unanswered_request_is_dropped_an
         await until(lambda: not server.front.connections, what="its connection gone")
 
 
+async def test_body_that_nobody_takes_stops_the_reading() -> None:
+    async with client_of(never) as (client, server):
+        await client.send(GET)
+        await until(server.front.is_busy, what="the request")
+        client.writer.write(request(body=b"x" * 8_000_000))
+        [connection] = server.front.connections
+        await until(lambda: connection._paused, what="a pause")
+        await turns(50)
+        behind = connection._queue[-1]
+        assert isinstance(behind, Request)
+        assert behind.incoming._waiting_bytes < 1_000_000
+
+
 async def test_large_requests_one_after_the_other_are_no_flood() -> None:
     async with client_of(head_timeout_s=QUICK_S) as (client, server):
         for _ in range(5):
