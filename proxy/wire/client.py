@@ -321,7 +321,7 @@ class Client(asyncio.Protocol):
         if self._answering is None or not self._queue or (self._down is not None and self._down.over):
             return None
         ahead_bytes = sum(each.incoming.raw_bytes for each in self._queue if isinstance(each, Request))
-        return self._answering if self._paused or ahead_bytes > MAX_AHEAD_BYTES else None
+        return self._answering if ahead_bytes > MAX_AHEAD_BYTES else None
 
     def _note_crowd(self, size_bytes: int) -> None:
         newest = self._queue[-1] if self._queue else None
