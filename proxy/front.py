@@ -13,7 +13,8 @@ from proxy.errors import CrossoverError, Side
 from proxy.metrics import Metrics
 from proxy.model import CloseReason
 from proxy.wire.arrivals import ConnectionRules, Surplus
-from proxy.wire.client import Client, Door
+from proxy.wire.client import Client
+from proxy.wire.host import Door
 from proxy.wire.request import Request
 from proxy.wire.tls import Listening, TlsPort, listen
 

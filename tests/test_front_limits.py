@@ -279,6 +279,18 @@ async def test_client_that_takes_nothing_of_its_answer_is_dropped_and_counted(wh
         await until(lambda: not server.front.connections, what="its connection gone")
 
 
+async def test_client_that_is_dropped_twice_is_counted_once() -> None:
+    async def twice(asked: Request) -> Reply:
+        asked.client.drop(CloseReason.UNREAD)
+        asked.client.drop(CloseReason.FLOODED)
+        return Reply(200, [], b"nobody")
+
+    async with client_of(twice) as (client, server):
+        await client.send(GET)
+        assert await client.rest() == b""
+        assert server.book.closings == [CloseReason.UNREAD]
+
+
 async def test_client_that_takes_its_answer_bit_by_bit_is_not_dropped() -> None:
     async def much(_: Request) -> Reply:
         return Reply(200, [], b"x" * 2_000_000)
@@ -315,6 +327,19 @@ async def test_client_that_sends_much_behind_an_unanswered_request_is_dropped_an
             await client.send(behind)
         await until(lambda: server.book.closings == [CloseReason.FLOODED], what="the client dropped")
         await until(lambda: not server.front.connections, what="its connection gone")
+
+
+async def test_body_that_nobody_takes_stops_the_reading() -> None:
+    async with client_of(never) as (client, server):
+        await client.send(GET)
+        await until(server.front.is_busy, what="the request")
+        client.writer.write(request(body=b"x" * 8_000_000))
+        [connection] = server.front.connections
+        await until(lambda: connection._paused, what="a pause")
+        await turns(50)
+        behind = connection._queue[-1]
+        assert isinstance(behind, Request)
+        assert behind.incoming._waiting_bytes < 1_000_000
 
 
 async def test_large_requests_one_after_the_other_are_no_flood() -> None:

@@ -7,15 +7,14 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from collections.abc import Awaitable
-from typing import Protocol, cast
+from typing import cast
 
 from proxy import tasks
 from proxy.errors import CrossoverError, HeadTimeout
 from proxy.model import CloseReason, Dialect
 from proxy.protocol.fields import Fields
-from proxy.wire.arrivals import ConnectionRules, Surplus
-from proxy.wire.downstream import PIECE_BYTES, Downstream, Reply, error_reply
+from proxy.wire.downstream import PIECE_BYTES, Downstream, error_reply
+from proxy.wire.host import Host
 from proxy.wire.reader import Reader
 from proxy.wire.request import Incoming, Request
 
@@ -30,66 +29,12 @@ LINGER_S = 10.0
 AT_ONCE = struct.pack("ii", 1, 0)
 
 
-class Gate(Protocol):
-    """Says what browsers are told with every answer."""
-
-    def stamp(self, request: Request, fields: Fields) -> Fields:
-        """The fields of an answer of any kind, with what browsers are told."""
-
-
-class Door(Protocol):
-    """Answers requests; None where the answer went through a Downstream."""
-
-    @property
-    def gate(self) -> Gate:
-        """See Gate."""
-
-    def __call__(self, request: Request) -> Awaitable[Reply | None]:
-        """Answer one request."""
-
-
-class Host(Protocol):
-    """What a connection needs of the server that it belongs to. `connections` are open; `heads` have not ended, `idle`
-    wait for a request, each since when, oldest first; `crowded` have too much behind the request that is answered, and
-    that request as the last look saw it."""
-
-    @property
-    def door(self) -> Door:
-        """Who answers."""
-
-    rules: ConnectionRules
-    leaving: bool
-    connections: "set[Client]"
-    heads: "dict[Client, float]"
-    idle: "dict[Client, float]"
-    crowded: "dict[Client, Request | None]"
-    surplus: Surplus
-
-    def room(self) -> int:
-        """How many more connections there may be."""
-
-    def watch(self) -> None:
-        """Look after the limits for as long as there are connections."""
-
-    def forget(self, client: "Client") -> None:
-        """A connection has ended."""
-
-    def closed(self, reason: CloseReason) -> None:
-        """Count a connection that is ended without an answer."""
-
-    def refused(self, error: CrossoverError, peer: str) -> None:
-        """Count and log what is refused without a request."""
-
-    def failed(self, cause: Exception, peer: str) -> CrossoverError:
-        """Count and log what nobody caught; what the client is told of it."""
-
-
 class Client(asyncio.Protocol):
     """One connection. `peer` is the client's address, `transport` None before and after its life."""
 
     __slots__ = (
-        *("_answering", "_aborts", "_down", "_full", "_keeps", "_linger", "_loop", "_paused", "_queue", "_reader"),
-        *("_room", "_task", "_unread", "host", "peer", "transport"),
+        *("_aborts", "_answering", "_down", "_dropped", "_full", "_keeps", "_linger", "_loop", "_paused", "_queue"),
+        *("_reader", "_room", "_task", "_unread", "host", "peer", "transport"),
     )
 
     def __init__(self, host: Host) -> None:
@@ -104,6 +49,7 @@ class Client(asyncio.Protocol):
         self._keeps = True  # the answer lets the client use the connection again
         self._full = False
         self._paused = False  # reading
+        self._dropped = False  # and counted
         self._aborts = False  # once everything written has left
         self._room: asyncio.Future[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
@@ -375,7 +321,7 @@ class Client(asyncio.Protocol):
         if self._answering is None or not self._queue or (self._down is not None and self._down.over):
             return None
         ahead_bytes = sum(each.incoming.raw_bytes for each in self._queue if isinstance(each, Request))
-        return self._answering if self._paused or ahead_bytes > MAX_AHEAD_BYTES else None
+        return self._answering if ahead_bytes > MAX_AHEAD_BYTES else None
 
     def _note_crowd(self, size_bytes: int) -> None:
         newest = self._queue[-1] if self._queue else None
@@ -401,7 +347,8 @@ class Client(asyncio.Protocol):
 
     def drop(self, reason: CloseReason) -> None:
         """Close the connection now and count it: the client is then gone like any other that leaves."""
-        if self.transport is not None:
+        if self.transport is not None and not self._dropped:
+            self._dropped = True
             self.host.closed(reason)
             self.transport.abort()
 

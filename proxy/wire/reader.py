@@ -25,7 +25,7 @@ class Reader:
     come since anything of a message was whole; `closed` says that nothing more is read."""
 
     __slots__ = (
-        *("_behind_bytes", "_client", "_fields", "_found", "_incoming", "_last", "_most_bytes", "_offer", "_parser"),
+        *("_behind_bytes", "_client", "_fields", "_found", "_incoming", "_most_bytes", "_offer", "_parser"),
         *("_target", "_within", "closed", "unfinished_bytes"),
     )
 
@@ -38,7 +38,6 @@ class Reader:
         self._offer: Request | None = None  # its upgrade is passed over, and the parser has to be told of its body
         self._within = False  # a head
         self._found = False  # something whole, in this piece
-        self._last = False  # nothing behind this request is one
         self._behind_bytes = 0  # of a piece that ended within a head, but began with something else
         self._most_bytes = 0  # that a head in this piece can have
         self.unfinished_bytes = 0
@@ -74,9 +73,6 @@ class Reader:
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        if self._last:
-            self.closed = True
-            raise _Over
         self._within = True
 
     def on_url(self, piece: bytes) -> None:
@@ -103,7 +99,7 @@ class Reader:
         if fault is not None:
             self._refuse(fault)
             raise _Over
-        http10, keeps = version == "1.0", parser.should_keep_alive()
+        http10 = version == "1.0"
         method = parser.get_method()
         request = Request(
             _METHODS.get(method) or text(method),
@@ -113,10 +109,9 @@ class Reader:
             incoming=self._body_of(names, http10=http10),
             client=client,
             http10=http10,
-            keeps=keeps,
+            keeps=parser.should_keep_alive(),
             peer=client.peer,
         )
-        self._last = not keeps
         if request.incoming.expected:
             self._incoming = request.incoming
         if parser.should_upgrade() or b"upgrade" in names:
@@ -159,7 +154,7 @@ class Reader:
         in earnest that is right."""
         taken = self._parser.should_upgrade()
         if request.method == "CONNECT" or upgrades(request):
-            self._last, request.keeps = True, False
+            request.keeps = False
             if taken and self._incoming is not None:
                 self._incoming.expected, self._incoming = False, None
                 request.incoming.end()
@@ -185,9 +180,7 @@ class Reader:
                 return
             self._parser = HttpRequestParser(self)
             if offer.incoming.expected:
-                last, self._last = self._last, False
                 self._parse(_framing(offer))
-                self._last = last
             self._offer = None
             rest = self._parse(rest)
 
@@ -215,8 +208,6 @@ class Reader:
                 raise error  # ours, and no word of the client's
         elif self._incoming is not None:
             self._break(self._incoming)
-        elif self._last:
-            self.closed = True
         else:
             self._refuse(InvalidRequest("the request is not valid HTTP/1.1"))
 

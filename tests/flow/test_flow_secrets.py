@@ -284,7 +284,7 @@ async def everything_wrong(proxy: Served, heard: asyncio.Event, *engines: FakeEn
     for name in ("stall", "silent"):
         await left(port, name, engines)
     own += [await raw(proxy.admin_port, data) for data in OPERATORS]
-    engine_bound = 3 + len(BROKEN) + len(IN_STREAM) + 2 * len(PASSED_ON) + 4 + 2
+    engine_bound = 4 + len(BROKEN) + len(IN_STREAM) + 2 * len(PASSED_ON) + 4 + 2
     return engine_bound, own
 
 
