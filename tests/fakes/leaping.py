@@ -70,7 +70,6 @@ def leaping(scenario: Callable[P, Awaitable[None]]) -> Callable[P, None]:
             clock = asyncio.get_running_loop().time
             with (
                 patch("proxy.app.time", SimpleNamespace(monotonic=clock, time=time.time)),
-                patch("proxy.wire.calls.monotonic", clock),
                 patch("fakes.raw.WITHIN_S", DAYS_S),
             ):
                 await scenario(*args, **kwargs)
