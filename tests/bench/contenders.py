@@ -75,6 +75,8 @@ class Running:
 
     def thaw(self) -> None:
         """Let it go on, and wait until it is itself again. Raises NotUp when it does not recover."""
+        if self.pid is None:
+            return
         for pid in self.pids:
             os.kill(pid, signal.SIGCONT)
         until_s = time.monotonic() + THAWED_WITHIN_S

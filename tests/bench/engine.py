@@ -19,7 +19,6 @@ from bench.pace import Pace
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
-_STREAM = re.compile(rb'"stream": ?true')
 _ORDER = re.compile(messages.ORDER)
 BACKLOG = 4096
 # More than the largest request here: one read takes it whole.
@@ -125,19 +124,18 @@ class Engine:
 
     def _answer(self, exchange: Exchange, asked: bytes) -> None:
         order = _ORDER.search(asked)
-        shape = order[1].decode() if order else "whole"
-        if shape == "silent":
-            exchange.busy = True
-        elif order is None or not _STREAM.search(asked):
+        if order is None or order[1] == b"whole":
             self._write(exchange, messages.PLAIN_ANSWER)
-        else:
-            exchange.busy = True
-            exchange.shape = shape
-            exchange.interval_ns, exchange.left = int(order[2]), int(order[3]) - messages.FRAME_EVENTS
-            self._sent += 2
-            self._write(exchange, messages.STREAM_BEGIN)
-            if shape != "idle":
-                self._pace.begin(exchange, exchange.interval_ns, time.monotonic_ns(), spread=shape != "tick")
+            return
+        exchange.busy, exchange.shape = True, order[1].decode()
+        if exchange.shape == "silent":
+            return
+        exchange.interval_ns, exchange.left = int(order[2]), int(order[3]) - messages.FRAME_EVENTS
+        self._sent += 2
+        self._write(exchange, messages.STREAM_BEGIN)
+        if exchange.shape != "idle":
+            spread = exchange.shape != "tick"
+            self._pace.begin(exchange, exchange.interval_ns, time.monotonic_ns(), spread=spread)
 
     def _tick(self, exchange: Exchange) -> bool:
         """An event is due; false when it was the last."""
@@ -157,6 +155,12 @@ class Engine:
             self._sent += 1
             self._write(exchange, messages.FLOOD_BLOCK)
         return True
+
+    def _end(self, exchange: Exchange) -> None:
+        """Have a stream end at its next turn, or at once where it has none."""
+        exchange.left = 0
+        if exchange.busy and exchange.shape == "idle":
+            self._tick(exchange)
 
     def _write(self, exchange: Exchange, data: bytes) -> None:
         if exchange.unsent:
@@ -190,8 +194,8 @@ class Engine:
         path = asked.split(b" ", 2)[1].partition(b"?")[0].decode()
         if path in (messages.STATE_PATH, messages.END_PATH):
             if path == messages.END_PATH:
-                for exchange in self._exchanges.values():
-                    exchange.left = 0
+                for exchange in list(self._exchanges.values()):
+                    self._end(exchange)
             under_way = sum(exchange.busy for exchange in self._exchanges.values())
             state = {"under_way": under_way, "sent": self._sent, "gone_ns": self._gone_ns}
             return messages.json_answer(json.dumps(state).encode())

@@ -10,7 +10,7 @@ import time
 
 from bench import messages
 from bench.engine_word import end_streams, state, wait_for_quiet
-from bench.jobs import IDLE, Job, Load
+from bench.jobs import Job, Load
 from bench.sampling import Tally, load_between, memory_bytes, read
 from bench.wire import READ_BYTES, Broken, Chunks, Wire
 
@@ -134,8 +134,7 @@ def streams(job: Job) -> Load:
         begin(job, wire, tally, begun)
         load = window(job, wire, tally)
         load = dataclasses.replace(load, offered=job.streams * job.rate * load.window_s if job.rate else None)
-        if job.test != IDLE:
-            load = to_the_end(job, wire, load, begun, sent)
+        load = to_the_end(job, wire, load, begun, sent)
         return dataclasses.replace(
             load, before_bytes=before_bytes, streams=job.streams, first_byte_s=first_byte_s(begun)
         )

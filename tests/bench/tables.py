@@ -53,7 +53,7 @@ def _columns(test: str, ratios: Sequence[Column]) -> list[Column]:
         delays: tuple[Column, ...] = (("delay_p50_us", "p50 us", "{:.0f}"), ("delay_p99_us", "p99 us", "{:.0f}"))
         return [cpu, *ratios, *_USER, ("units_per_s", "requests/s", "{:.0f}"), *delays, *_HARNESS]
     if test == IDLE:
-        return [("streams", "streams", "{:.0f}"), *_MEMORY, *ratios, *_BEFORE_AFTER]
+        return [("streams", "streams", "{:.0f}"), *_WHOLE, *_MEMORY, *ratios, *_BEFORE_AFTER]
     if test == STREAMS:
         carried: Column = ("streams", "streams", "{:.0f}")
         return [carried, *_WHOLE, *_MEMORY, *_BEFORE_AFTER, cpu, *ratios, *_DELAYS, *_READS, *_HARNESS]

@@ -14,10 +14,11 @@ from bench.contenders import BARE, OURS, Client, Engine, Running, client, conten
 from bench.figures import cost
 from bench.jobs import LOAD, PLAIN, SHAPES, Job, Measurement
 
-# The most that an event and a plain request may cost, as multiples of what they cost the bare proxy. A third above what
-# was measured on a quiet machine: below that noise would fail the test, far above it would let a regression pass.
-MAX_EVENT_RATIO = 1.9
-MAX_REQUEST_RATIO = 5.5
+# The most that an event and a plain request may cost, as multiples of what they cost the bare proxy. On a busy machine
+# single rounds gave 0.9 to 1.4 and 2.4 to 3.7: a little above the greatest, so that noise does not fail the best of
+# several rounds, and what costs half as much again does.
+MAX_EVENT_RATIO = 1.5
+MAX_REQUEST_RATIO = 4.5
 # One disturbed round is common where tests run in parallel, four in a row are not.
 ROUNDS = 4
 # Long enough for some thousand events and hundreds of requests.
