@@ -163,6 +163,7 @@ VALUES: Mapping[str, Value] = {
     "streams": _scaled(lambda load: load.streams, 1),
     "lost": _scaled(lambda load: load.lost, 1),
     "wrong": _scaled(lambda load: load.wrong, 1),
+    "refused": _scaled(lambda load: load.refused, 1),
     "before_mib": _scaled(lambda load: load.before_bytes, 1 / MIB),
     "after_mib": _scaled(lambda load: load.after_bytes, 1 / MIB),
     "peak_mib": _scaled(lambda load: load.peak_bytes, 1 / MIB),

@@ -62,7 +62,8 @@ class Load:
 
     `units` are events or requests; `reads` the reads they came in; `offered` the events that the engine's pace makes
     (None: closed loop); `lost` units that the engine sent and that never arrived; `wrong` streams that did not end well
-    or whose payload had another length than that of the events in it. Delays are of an event from the engine's send to
+    or whose payload had another length than that of the events in it; `refused` those that did not begin, where that
+    does not end the measurement. Delays are of an event from the engine's send to
     the client's read, or of a request to its whole answer. CPU times are in seconds, `harness_cpu_s` is engine and
     client together, `others_cpu_s` whatever else ran on the machine. Memory is the resident part of the processes:
     before, at the end of the window, and the most seen.
@@ -75,6 +76,7 @@ class Load:
     harness_cpu_s: float
     others_cpu_s: float
     wrong: int = 0
+    refused: int = 0
     offered: float | None = None
     first_byte_s: float | None = None
     delay_p50_s: float | None = None

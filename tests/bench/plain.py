@@ -23,6 +23,9 @@ class Asker:
         self.failure: str | None = None
         self.sock = wire.connect(port)
         wire.watch(self.sock, self)
+
+    def connected(self) -> None:
+        """Ask for the first time."""
         self._ask()
 
     def stop(self) -> None:
@@ -67,7 +70,10 @@ class Asker:
 
     def _ask(self) -> None:
         self._asked_ns = time.monotonic_ns()
-        self.sock.send(self._asked)
+        try:
+            self.sock.send(self._asked)
+        except OSError as error:
+            self._fail(f"no connection: {error}")
 
     def _fail(self, words: str) -> None:
         self.failure = words

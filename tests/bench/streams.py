@@ -10,7 +10,7 @@ import time
 
 from bench import messages
 from bench.engine_word import end_streams, state, wait_for_quiet
-from bench.jobs import Job, Load
+from bench.jobs import STREAMS, Job, Load
 from bench.sampling import Tally, load_between, memory_bytes, read
 from bench.wire import READ_BYTES, Broken, Chunks, Wire
 
@@ -30,7 +30,7 @@ ENDLESS = 1_000_000
 class Stream:
     """One stream. `first_s` is how long its first byte took."""
 
-    __slots__ = ("_head", "_sent_s", "_wire", "chunks", "events", "failure", "first_s", "sock", "tally")
+    __slots__ = ("_head", "_request", "_sent_s", "_wire", "chunks", "events", "failure", "first_s", "sock", "tally")
 
     def __init__(self, wire: Wire, tally: Tally, port: int, request: bytes, receive_bytes: int | None = None) -> None:
         self._wire = wire
@@ -41,9 +41,21 @@ class Stream:
         self.first_s: float | None = None
         self.failure: str | None = None
         self.sock = wire.connect(port, receive_bytes=receive_bytes)
+        self._request = request
         self._sent_s = time.perf_counter()
-        self.sock.send(request)
         wire.watch(self.sock, self)
+
+    def connected(self) -> None:
+        """Ask."""
+        try:
+            self.sock.send(self._request)
+        except OSError as error:
+            self._fail(f"no connection: {error}")
+
+    @property
+    def answered(self) -> bool:
+        """Whether a stream has begun, and no error and not nothing."""
+        return self._head is None
 
     def readable(self) -> None:
         """Read once."""
@@ -93,10 +105,10 @@ class Stream:
         if not end:
             self._head = head
             return b""
-        self._head = None
         if not head.startswith(b"HTTP/1.1 200 ") or b"chunked" not in head.lower():
             self._fail(f"answered {head[:60]!r} {body[:120]!r}")
             return b""
+        self._head = None
         return body
 
     def _count(self, events: int) -> None:
@@ -111,7 +123,7 @@ class Stream:
 
     def _fail(self, words: str) -> None:
         self.failure = words
-        self.tally.failed += 1
+        self.tally.failed += self.first_s is None
         self._end()
 
     def _end(self) -> None:
@@ -154,11 +166,10 @@ def begin(job: Job, wire: Wire, tally: Tally, begun: list[Stream]) -> None:
         next_s += 1 / job.streams_per_s
         wire.run(next_s)
     wire.run(time.monotonic() + PATIENCE_S, lambda: tally.begun + tally.failed >= job.streams)
-    failures = [each.failure for each in begun if each.failure]
-    silent = sum(each.first_s is None for each in begun)
-    if silent or failures:
-        words = failures[0] if failures else "nothing came"
-        raise Broken(f"{max(silent, len(failures))} of {job.streams} streams did not begin: {words}")
+    refused = sum(not each.answered for each in begun)
+    if refused and (job.test != STREAMS or refused == job.streams):
+        words = next((each.failure for each in begun if each.failure), "nothing came")
+        raise Broken(f"{refused} of {job.streams} streams did not begin: {words}")
 
 
 def window(job: Job, wire: Wire, tally: Tally) -> Load:
@@ -186,7 +197,8 @@ def to_the_end(job: Job, wire: Wire, load: Load, begun: list[Stream], sent_befor
     return dataclasses.replace(
         load,
         lost=sent - sum(each.events for each in begun),
-        wrong=sum(not whole(each, job.shape) for each in begun),
+        wrong=sum(each.answered and not whole(each, job.shape) for each in begun),
+        refused=sum(not each.answered for each in begun),
     )
 
 

@@ -6,7 +6,9 @@ from bench.figures import Figure
 from bench.jobs import BATCH, IDLE, LOAD, PACED, PLAIN, STOPPED, STREAMS, unit
 
 # Figures whose rounds differ for reasons of their own: their spread says nothing and would only widen the table.
-BARE_CELLS = frozenset(("streams", "lost", "wrong", "harness_share", "others_share", "before_mib", "after_mib"))
+BARE_CELLS = frozenset(
+    ("streams", "refused", "lost", "wrong", "harness_share", "others_share", "before_mib", "after_mib")
+)
 
 Column = tuple[str, str, str]
 _DELAYS: tuple[Column, ...] = (
@@ -56,7 +58,18 @@ def _columns(test: str, ratios: Sequence[Column]) -> list[Column]:
         return [("streams", "streams", "{:.0f}"), *_WHOLE, *_MEMORY, *ratios, *_BEFORE_AFTER]
     if test == STREAMS:
         carried: Column = ("streams", "streams", "{:.0f}")
-        return [carried, *_WHOLE, *_MEMORY, *_BEFORE_AFTER, cpu, *ratios, *_DELAYS, *_READS, *_HARNESS]
+        return [
+            carried,
+            ("refused", "refused", "{:.0f}"),
+            *_WHOLE,
+            *_MEMORY,
+            *_BEFORE_AFTER,
+            cpu,
+            *ratios,
+            *_DELAYS,
+            *_READS,
+            *_HARNESS,
+        ]
     assert test == STOPPED
     return [("grew_mib", "grew MiB", "{:.1f}"), *_BEFORE_AFTER, *_WHOLE]
 

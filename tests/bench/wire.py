@@ -15,7 +15,10 @@ class Broken(Exception):
 
 
 class Reader(Protocol):
-    """Who is told when bytes have come."""
+    """Who is told when a connection is there, and when bytes have come."""
+
+    def connected(self) -> None:
+        """Say the first word. OSError when the connection was not taken."""
 
     def readable(self) -> None:
         """Read once."""
@@ -29,20 +32,20 @@ class Wire:
         self._readers: dict[int, Reader] = {}
 
     def connect(self, port: int, *, receive_bytes: int | None = None) -> socket.socket:
-        """A connection to a contender. OSError when it takes none."""
+        """A connection to a contender, which is asked for and need not be there yet: one that is slow to take it
+        must not keep the others waiting."""
         sock = socket.socket()
         if receive_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        sock.settimeout(5)
-        sock.connect(("127.0.0.1", port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
+        sock.connect_ex(("127.0.0.1", port))
         return sock
 
     def watch(self, sock: socket.socket, reader: Reader) -> None:
-        """Tell the reader from now on."""
+        """Tell the reader from now on, first when it is connected."""
         self._readers[sock.fileno()] = reader
-        self._poll.register(sock.fileno(), select.EPOLLIN)
+        self._poll.register(sock.fileno(), select.EPOLLOUT)
 
     def leave(self, sock: socket.socket) -> None:
         """Close a connection."""
@@ -60,9 +63,14 @@ class Wire:
             if left_s <= 0:
                 return False
             # epoll counts in milliseconds, rounded up: an instant that is nearer is waited for without it.
-            for fd, _ in poll.poll(left_s) if left_s > 0.002 else poll.poll(0):
+            for fd, mask in poll.poll(left_s) if left_s > 0.002 else poll.poll(0):
                 reader = readers.get(fd)
-                if reader is not None:
+                if reader is None:
+                    continue
+                if mask & select.EPOLLOUT:
+                    poll.modify(fd, select.EPOLLIN)
+                    reader.connected()
+                else:
                     reader.readable()
 
     def close(self) -> None:
