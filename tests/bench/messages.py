@@ -104,7 +104,6 @@ PLAIN_BODY = _dumps(
     }
 )
 PLAIN_ANSWER = json_answer(PLAIN_BODY)
-PLAIN_LENGTH_LINE = b"content-length: %d\r\n" % len(PLAIN_BODY)
 
 EVENT = _event(choices=_choice({"content": " element"}))
 EVENT_CHUNK = chunk(EVENT)

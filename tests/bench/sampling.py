@@ -9,8 +9,8 @@ from bench.jobs import Job, Load
 
 @dataclass(slots=True)
 class Tally:
-    """What all connections have received so far: units, the reads that they came in, answers begun, over, and failed before
-    they had begun.
+    """What all connections have received so far: units and the reads that they came in; and how many answers have
+    begun, are over, and failed before they had begun.
 
     Delays are kept while `counting`: of events the instants of their reads with the engine's stamps, of requests
     nanoseconds.
