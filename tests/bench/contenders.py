@@ -1,38 +1,44 @@
-"""The processes of a run: how each is started, when it is up, and how it is ended. What they carry is in load.py."""
+"""The contenders of a run: how each is started, when it is up, how it is frozen while others run, and how it is ended.
+
+Other proxies' configurations are in peers.py, processes as such in processes.py, and what they carry in load.py.
+"""
 
 import contextlib
-import ctypes
 import dataclasses
 import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from bench.clocks import cores
+from bench import messages
+from bench.clocks import family
+from bench.files import max_streams
 from bench.jobs import Job, Load
+from bench.peers import RECIPES, Found
+from bench.processes import ENVIRONMENT, PYTHON, NotUp, free_port, started
+from bench.wire import Broken
 
-ROOT = Path(__file__).resolve().parents[2]
 OURS, BARE, DIRECT = "ours", "bare", "direct"
-CONTENDERS = (OURS, BARE, DIRECT)
 UP_WITHIN_S = 30.0
-DOWN_WITHIN_S = 10.0
 # The way to a free port is to ask for one and give it back; somebody else may take it in between.
 PORT_TRIES = 3
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+# A contender that was frozen is itself again when it has answered this often in a row: its timers have then run out,
+# what had come meanwhile is done, and engines that it had lost sight of are back.
+GOOD_ANSWERS = 5
+THAWED_WITHIN_S = 20.0
+REST_S = 0.1
 
-# All features on, every limit at its default; a stop need not wait for load balancers here.
+# All features on; only the limits that the number of streams would meet are out of the way. The log goes where its
+# reader would be, and a stop need not wait for load balancers here.
 CONFIG = """\
-listen: {{host: 127.0.0.1, port: {port}}}
-admin: {{host: 127.0.0.1, port: {admin_port}}}
+listen: {{host: 127.0.0.1, port: {port}, max_connections: 100000}}
+admin: {{host: 127.0.0.1, port: {other_port}}}
 backends:
   speculative: {{url: "http://127.0.0.1:{first}"}}
   baseline: {{url: "http://127.0.0.1:{second}"}}
@@ -41,8 +47,12 @@ log: {{format: json, level: info}}
 """
 
 
-class NotUp(Exception):
-    """A process did not come up."""
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The fake engine behind all of them: one process with two ports, or two processes."""
+
+    ports: tuple[int, int]
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +63,29 @@ class Running:
     port: int
     pid: int | None
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes to be measured: it and all that it has started."""
+        return family(self.pid) if self.pid is not None else ()
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The fake engine behind all of them."""
+    def freeze(self) -> None:
+        """Stop it, so that it disturbs nobody."""
+        for pid in self.pids:
+            os.kill(pid, signal.SIGSTOP)
 
-    ports: tuple[int, int]
-    pid: int
+    def thaw(self) -> None:
+        """Let it go on, and wait until it is itself again. Raises NotUp when it does not recover."""
+        if self.pid is None:
+            return
+        for pid in self.pids:
+            os.kill(pid, signal.SIGCONT)
+        until_s = time.monotonic() + THAWED_WITHIN_S
+        good = 0
+        while good < GOOD_ANSWERS:
+            if time.monotonic() > until_s:
+                raise NotUp(f"{self.name} does not recover")
+            good = good + 1 if answers(self.port) else 0
+            time.sleep(REST_S)
 
 
 class Client:
@@ -69,136 +95,122 @@ class Client:
         self._process = process
 
     def measure(self, job: Job) -> Load:
-        """Have one job done. Raises RuntimeError with the client's words when it failed."""
+        """Have one job done. Raises Broken with the client's words when it failed."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(dataclasses.asdict(job)) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline() or '{"error": "the load client died"}')
         if "error" in answer:
-            raise RuntimeError(answer["error"])
+            raise Broken(answer["error"])
         return Load(**answer)
 
 
 @contextlib.contextmanager
-def engine(rate: float, events: int) -> Iterator[Engine]:
-    """The fake engine, running."""
-    with started("-m", "bench.engine", str(rate), str(events), stdout=subprocess.PIPE, measured=False) as process:
+def engine_process(ports: int) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]:
+    """A fake engine, running, and its ports."""
+    with started(
+        [*PYTHON, "-m", "bench.engine", str(ports)], stdout=subprocess.PIPE, measured=False, environment=ENVIRONMENT
+    ) as process:
         assert process.stdout is not None
-        ports = [int(word) for word in process.stdout.readline().split()]
-        if len(ports) != 2:
+        found = [int(word) for word in process.stdout.readline().split()]
+        if len(found) != ports:
             raise NotUp("the fake engine did not start")
+        yield process, found
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[Engine]:
+    """The fake engine, running, reached by two ports as if it were two."""
+    with engine_process(2) as (process, ports):
         yield Engine((ports[0], ports[1]), process.pid)
 
 
 @contextlib.contextmanager
 def client() -> Iterator[Client]:
     """The load client, waiting for jobs."""
-    with started("-m", "bench.load", stdin=subprocess.PIPE, stdout=subprocess.PIPE, measured=False) as process:
+    with started(
+        [*PYTHON, "-m", "bench.load"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        measured=False,
+        environment=ENVIRONMENT,
+    ) as process:
         yield Client(process)
 
 
 @contextlib.contextmanager
-def contender(name: str, engine: Engine, *, profile: Path | None = None) -> Iterator[Running]:
-    """One contender, up. `profile` runs ours under cProfile and is written when it has ended."""
+def contender(
+    name: str, engine: Engine, peers: Mapping[str, Found], *, profile: Path | None = None
+) -> Iterator[Running]:
+    """One contender, up. `profile` runs ours under cProfile and is written when it has ended. Raises NotUp."""
     if name == DIRECT:
         yield Running(name, engine.ports[0], None)
         return
     with contextlib.ExitStack() as stack:
         for tries_left in reversed(range(PORT_TRIES)):
-            port = free_port()
-            arguments = _ours(stack, engine, port, profile) if name == OURS else _bare(engine, port)
-            process = stack.enter_context(started(*arguments, stdout=subprocess.DEVNULL, measured=True))
-            if up(process, port):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crossover-bench-")))
+            start = _start(name, engine, peers, folder, profile)
+            process = stack.enter_context(
+                started(start.command, measured=True, environment=start.environment, quiet=start.quiet, folder=folder)
+            )
+            if up(process, start.port, start.up_within_s):
                 break
             if not tries_left:
-                raise NotUp(f"{name} did not come up; what it says stands above")
-        yield Running(name, port, process.pid)
+                raise NotUp(f"{name} did not come up")
+        yield Running(name, start.port, process.pid)
 
 
-def _bare(engine: Engine, port: int) -> list[str]:
-    return ["-m", "bench.bare_proxy", str(port), f"http://127.0.0.1:{engine.ports[0]}"]
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How a contender is begun on a port. What others say of clients that leave is not wanted."""
+
+    command: list[str]
+    environment: Mapping[str, str]
+    port: int
+    quiet: bool = False
+    up_within_s: float = UP_WITHIN_S
 
 
-def _ours(stack: contextlib.ExitStack, engine: Engine, port: int, profile: Path | None) -> list[str]:
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="crossover-bench-"))
-    config = Path(folder) / "bench.yaml"
+def _start(name: str, engine: Engine, peers: Mapping[str, Found], folder: Path, profile: Path | None) -> _Start:
+    port = free_port()
     first, second = engine.ports
-    config.write_text(CONFIG.format(port=port, admin_port=free_port(), first=first, second=second))
-    profiler = ["-m", "bench.profiled", str(profile)] if profile is not None else []
-    return [*profiler, "-m", "proxy", "serve", str(config)]
+    if name == BARE:
+        command = [*PYTHON, "-m", "bench.bare_proxy", str(port), f"http://127.0.0.1:{first}"]
+        return _Start(command, ENVIRONMENT, port, quiet=True)
+    filled = {
+        "port": port, "other_port": free_port(), "first": first, "second": second, "folder": folder,
+        "files": 2 * max_streams(), "streams": max_streams(),
+    }  # fmt: skip
+    if name == OURS:
+        config = folder / "bench.yaml"
+        config.write_text(CONFIG.format(**filled))
+        profiler = ["-m", "bench.profiled", str(profile)] if profile is not None else []
+        return _Start([*PYTHON, *profiler, "-m", "proxy", "serve", str(config)], ENVIRONMENT, port)
+    recipe = RECIPES[name]
+    for file, text in recipe.files.items():
+        (folder / file).write_text(text.format(**filled))
+    command = [str(peers[name].program), *(word.format(**filled) for word in recipe.arguments)]
+    return _Start(command, {**os.environ, **recipe.environment}, port, quiet=True, up_within_s=recipe.up_within_s)
 
 
-@contextlib.contextmanager
-def started(
-    *arguments: str, measured: bool, stdin: int | None = subprocess.DEVNULL, stdout: int | IO[bytes] | None = None
-) -> "Iterator[subprocess.Popen[str]]":
-    """One Python process on its core; ended when the block ends."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
-    process = subprocess.Popen(
-        [sys.executable, "-P", *arguments],
-        stdin=stdin,
-        stdout=stdout,
-        env=environment,
-        text=True,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has no threads
-    )
-    try:
-        pin(process.pid, measured=measured)
-        yield process
-    finally:
-        end(process)
-
-
-def _end_with_parent() -> None:
-    """Have the kernel end this process when the measurement is killed and can end nothing itself."""
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-
-
-def pin(pid: int, *, measured: bool) -> None:
-    """Put a process on the proxy's core or on the other ones, where there are two."""
-    chosen = cores()
-    if chosen is not None:
-        os.sched_setaffinity(pid, chosen[0] if measured else chosen[1])
-
-
-def end(process: "subprocess.Popen[str]") -> None:
-    """Ask a process to end, make it end when it does not, and close its pipes."""
-    process.terminate()
-    try:
-        process.wait(DOWN_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-
-
-def up(process: "subprocess.Popen[str]", port: int) -> bool:
+def up(process: "subprocess.Popen[str]", port: int, within_s: float) -> bool:
     """Wait until a proxy answers; false when it has ended or takes too long."""
-    until_s = time.monotonic() + UP_WITHIN_S
+    until_s = time.monotonic() + within_s
     while process.poll() is None and time.monotonic() < until_s:
         if answers(port):
             return True
-        time.sleep(0.02)
+        time.sleep(0.05)
     return False
 
 
 def answers(port: int) -> bool:
-    """Whether GET /ready is answered 200 there: ours then sees an engine, the bare one passes the engine's word on."""
+    """Whether a plain request is answered 200 there, which takes an engine."""
+    body = messages.request(stream=False, port=port).partition(b"\r\n\r\n")[2]
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/ready")
+        connection.request("POST", messages.PATH, body, {"Content-Type": "application/json"})
         return connection.getresponse().status == 200
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
-
-
-def free_port() -> int:
-    """A port that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

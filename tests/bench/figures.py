@@ -1,12 +1,15 @@
-"""Measurements to figures: medians over rounds, ratios within a round, spreads, and the table. Pure."""
+"""Measurements to figures: medians over rounds, ratios and differences within a round, spreads. Pure; the tables are in
+tables.py."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.jobs import PLAIN, STREAMS, TESTS, UNITS, Measurement
+from bench.jobs import IDLE, PLAIN, STOPPED, STREAMS, TESTS, Load, Measurement
 
 MICROSECONDS = 1e6
+KIB = 1024
+MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,108 +55,40 @@ Figures = dict[str, dict[str, dict[str, Figure]]]
 Value = Callable[[Measurement], float | None]
 
 
-def figures(measurements: Sequence[Measurement], *, base: str, direct: str) -> Figures:
+def figures(measurements: Sequence[Measurement], *, bases: Sequence[str], direct: str) -> Figures:
     """{test: {contender: {figure: Figure}}}. A figure that a contender cannot have is absent: `direct` has no CPU time
-    of its own, and without `base` or `direct` in the run nothing compares to them."""
+    of its own, and nothing compares to a base, or to `direct`, that was not measured in the same round."""
     found: Figures = {}
     for test in TESTS:
-        of_test = [each for each in measurements if each.test == test]
+        of_test = [each for each in measurements if each.test == test and each.load is not None]
         for name in dict.fromkeys(each.contender for each in of_test):
             own = [each for each in of_test if each.contender == name]
-            to_base, to_direct = _of(of_test, base), _of(of_test, direct)
-            values: dict[str, list[float | None]] = {
-                "cpu_us": [_cpu_us(each) for each in own],
-                "cpu_over_base": [_over(_cpu_us(each), _at(to_base, each, _cpu_us)) for each in own],
-                "user_share": [_user_share(each) for each in own],
-                "units_per_s": [each.load.units / each.load.window_s for each in own],
-                "reads_per_unit": [each.load.reads / max(1, each.load.units) for each in own],
-                "delivered_share": [_delivered(each) for each in own],
-                "first_byte_us": [_first_byte_us(each) for each in own],
-                "added_first_byte_us": [
-                    None if name == direct else _less(_first_byte_us(each), _at(to_direct, each, _first_byte_us))
-                    for each in own
-                ],
-                "harness_share": [each.load.harness_cpu_s / each.load.window_s for each in own],
-                "others_share": [each.load.others_cpu_s / each.load.window_s for each in own],
-            }
-            found.setdefault(test, {})[name] = {
-                what: figure for what, each in values.items() if (figure := _figure(each)) is not None
-            }
+            values = {what: [value(each) for each in own] for what, value in VALUES.items()}
+            for base in bases:
+                values[f"over_{base}"] = _compared(own, of_test, base, cost, _over)
+            if name != direct:
+                for what in ADDED:
+                    values[f"added_{what}"] = _compared(own, of_test, direct, VALUES[what], _less)
+            known = {what: tuple(one for one in each if one is not None) for what, each in values.items()}
+            found.setdefault(test, {})[name] = {what: Figure(each) for what, each in known.items() if each}
     return found
 
 
-def table(test: str, found: dict[str, dict[str, Figure]]) -> str:
-    """One test's figures as text, each with its spread behind it."""
-    unit = UNITS[test]
-    columns = [
-        ("cpu_us", f"CPU us/{unit}", "{:.1f}"),
-        ("cpu_over_base", "/ bare", "{:.2f}"),
-        ("user_share", "user share", "{:.2f}"),
-        ("units_per_s", f"{unit}s/s", "{:.0f}"),
-        ("reads_per_unit", f"reads/{unit}", "{:.2f}"),
-    ]
-    if test == STREAMS:
-        columns += [
-            ("delivered_share", "delivered", "{:.3f}"),
-            ("first_byte_us", "first byte us", "{:.0f}"),
-            ("added_first_byte_us", "added us", "{:.0f}"),
-        ]
-    columns += [("harness_share", "harness", "{:.2f}"), ("others_share", "others", "{:.2f}")]
-    rows = [("contender", *(title for _, title, _ in columns))]
-    for name, own in found.items():
-        rows.append((name, *(_cell(own.get(key), form) for key, _, form in columns)))
-    return "\n".join(_aligned(rows))
+def cost(each: Measurement) -> float | None:
+    """What the test is about, and the ratios compare: CPU time of a unit, or memory of an idle stream."""
+    return _kib_per_stream(each) if each.test == IDLE else _cpu_us(each)
 
 
-def _cell(figure: Figure | None, form: str) -> str:
-    return "-" if figure is None else f"{form.format(figure.median)} ({figure.spread:.0%})"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        first, *rest = (
-            cell.ljust(width) if not at else cell.rjust(width) for at, (cell, width) in _numbered(row, widths)
-        )
-        yield "  ".join((first, *rest)).rstrip()
-
-
-def _numbered(row: Sequence[str], widths: Sequence[int]) -> "enumerate[tuple[str, int]]":
-    return enumerate(zip(row, widths, strict=True))
-
-
-def _figure(values: Sequence[float | None]) -> Figure | None:
-    known = [value for value in values if value is not None]
-    return Figure(tuple(known)) if known else None
-
-
-def _of(measurements: Sequence[Measurement], contender: str) -> dict[int, Measurement]:
-    return {each.round: each for each in measurements if each.contender == contender}
-
-
-def _at(others: dict[int, Measurement], own: Measurement, value: Value) -> float | None:
-    """The other contender's value in the same round."""
-    other = others.get(own.round)
-    return None if other is None else value(other)
-
-
-def _cpu_us(each: Measurement) -> float | None:
-    cpu_s = each.load.cpu_s
-    return None if cpu_s is None else cpu_s / max(1, each.load.units) * MICROSECONDS
-
-
-def _user_share(each: Measurement) -> float | None:
-    cpu_s, user_s = each.load.cpu_s, each.load.user_s
-    return None if user_s is None or not cpu_s else min(1.0, user_s / cpu_s)
-
-
-def _delivered(each: Measurement) -> float | None:
-    return None if each.test == PLAIN or not each.load.offered else each.load.units / each.load.offered
-
-
-def _first_byte_us(each: Measurement) -> float | None:
-    first_s = each.load.first_byte_s
-    return None if first_s is None else first_s * MICROSECONDS
+def _compared(
+    own: Sequence[Measurement],
+    of_test: Sequence[Measurement],
+    other: str,
+    value: Value,
+    compare: Callable[[float | None, float | None], float | None],
+) -> list[float | None]:
+    """Each value beside the other contender's of the same round."""
+    others = {each.round: value(each) for each in of_test if each.contender == other}
+    return [compare(value(each), others.get(each.round)) for each in own]
 
 
 def _over(value: float | None, base: float | None) -> float | None:
@@ -162,3 +97,80 @@ def _over(value: float | None, base: float | None) -> float | None:
 
 def _less(value: float | None, other: float | None) -> float | None:
     return value - other if value is not None and other is not None else None
+
+
+def _cpu_us(each: Measurement) -> float | None:
+    load = _load(each)
+    if each.test in (IDLE, STOPPED) or load.cpu_s is None or not load.units:
+        return None
+    return load.cpu_s / load.units * MICROSECONDS
+
+
+def _user_share(each: Measurement) -> float | None:
+    load = _load(each)
+    return None if load.user_s is None or not load.cpu_s else min(1.0, load.user_s / load.cpu_s)
+
+
+def _reads_per_unit(each: Measurement) -> float | None:
+    load = _load(each)
+    return load.reads / load.units if load.units else None
+
+
+def _delivered_share(each: Measurement) -> float | None:
+    load = _load(each)
+    return None if each.test == PLAIN or not load.offered else load.units / load.offered
+
+
+def _kib_per_stream(each: Measurement) -> float | None:
+    """Memory that each stream took. Only of tests that begin on a contender just started."""
+    load = _load(each)
+    if each.test not in (IDLE, STREAMS) or load.before_bytes is None or load.after_bytes is None or not load.streams:
+        return None
+    return (load.after_bytes - load.before_bytes) / load.streams / KIB
+
+
+def _grew_mib(each: Measurement) -> float | None:
+    load = _load(each)
+    if each.test != STOPPED or load.before_bytes is None or load.peak_bytes is None:
+        return None
+    return (load.peak_bytes - load.before_bytes) / MIB
+
+
+def _scaled(pick: Callable[[Load], float | None], factor: float) -> Value:
+    """A field of a load in another unit."""
+
+    def value(each: Measurement) -> float | None:
+        found = pick(_load(each))
+        return None if found is None else found * factor
+
+    return value
+
+
+def _load(each: Measurement) -> Load:
+    assert each.load is not None
+    return each.load
+
+
+VALUES: Mapping[str, Value] = {
+    "cpu_us": _cpu_us,
+    "user_share": _user_share,
+    "units_per_s": _scaled(lambda load: load.units / load.window_s, 1),
+    "reads_per_unit": _reads_per_unit,
+    "delivered_share": _delivered_share,
+    "delay_p50_us": _scaled(lambda load: load.delay_p50_s, MICROSECONDS),
+    "delay_p99_us": _scaled(lambda load: load.delay_p99_s, MICROSECONDS),
+    "first_byte_us": _scaled(lambda load: load.first_byte_s, MICROSECONDS),
+    "streams": _scaled(lambda load: load.streams, 1),
+    "lost": _scaled(lambda load: load.lost, 1),
+    "wrong": _scaled(lambda load: load.wrong, 1),
+    "refused": _scaled(lambda load: load.refused, 1),
+    "before_mib": _scaled(lambda load: load.before_bytes, 1 / MIB),
+    "after_mib": _scaled(lambda load: load.after_bytes, 1 / MIB),
+    "peak_mib": _scaled(lambda load: load.peak_bytes, 1 / MIB),
+    "kib_per_stream": _kib_per_stream,
+    "grew_mib": _grew_mib,
+    "harness_share": _scaled(lambda load: load.harness_cpu_s / load.window_s, 1),
+    "others_share": _scaled(lambda load: load.others_cpu_s / load.window_s, 1),
+}
+# What is worth seeing less `direct`: the harness has a part in all of them.
+ADDED = ("delay_p50_us", "delay_p99_us", "first_byte_us")

@@ -8,27 +8,26 @@ from pathlib import Path
 from typing import Any, cast
 
 SHOWN = 30
-# What the proxy does exactly once for each request: so many there were.
-ONCE_A_REQUEST = "request_ended"
+# What the proxy does exactly once for each request, and for each event that comes by itself: so many there were.
+ONCE_A_REQUEST, ONCE_AN_EVENT = "request_ended", "came"
 HEAD = f"{'calls':>9} {'own us':>9} {'with callees':>13}   a unit"
 
 
-def top(path: Path, test: str, root: Path, events: int = 1) -> str:
-    """The dearest functions by their own time, then those below `root` with all that they call. `events` is how many
-    units of work a request was."""
+def top(path: Path, test: str, root: Path, once: str = ONCE_A_REQUEST) -> str:
+    """The dearest functions by their own time, then those below `root` with all that they call; a unit of work is what
+    calls the function `once`."""
     # What pstats reads is not in its stubs: (file, line, name) to (calls at the bottom, calls, own s, s, callers).
     stats = cast(dict[tuple[str, int, str], Any], pstats.Stats(str(path)).stats)  # type: ignore[attr-defined]
-    requests = max((calls for (_, _, name), (calls, *_) in stats.items() if name == ONCE_A_REQUEST), default=0)
+    units = max((calls for (_, _, name), (calls, *_) in stats.items() if name == once), default=0)
     lines = [(_place(where, root), figures) for where, figures in stats.items()]
     ours = [line for line, where in zip(lines, stats, strict=True) if where[0].startswith(str(root))]
-    units = max(1, requests * events)
     return "\n".join(
         (
-            f"== {test}: {requests} requests, {units} units",
+            f"== {test}: {units} units",
             f"by their own time\n{HEAD}",
-            *_rows(sorted(lines, key=lambda line: -line[1][2])[:SHOWN], units),
+            *_rows(sorted(lines, key=lambda line: -line[1][2])[:SHOWN], max(1, units)),
             f"ours, with all that they call\n{HEAD}",
-            *_rows(sorted(ours, key=lambda line: -line[1][3])[:SHOWN], units),
+            *_rows(sorted(ours, key=lambda line: -line[1][3])[:SHOWN], max(1, units)),
         )
     )
 

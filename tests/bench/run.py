@@ -1,123 +1,146 @@
-"""The measurement: contenders take turns under the same load, and what comes out is a table and JSON.
+"""The measurement: contenders take turns under the same load, and what comes out are tables and JSON.
 
-What is measured, and what the figures do not say: docs/benchmarks/README.md. Usage: scripts/bench --help.
+What is measured, and what the figures do not say: docs/benchmarks/README.md. Usage: scripts/bench --help. The order of
+things is here; the options are in options.py, what is made of the numbers in report.py.
 """
 
-import argparse
 import contextlib
-import dataclasses
-import datetime
-import importlib.metadata
-import json
-import os
-import platform
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TypeVar
 
 from bench import hot, syscalls
-from bench.clocks import cores
-from bench.contenders import (
-    BARE,
-    CONTENDERS,
-    DIRECT,
-    OURS,
-    ROOT,
-    Client,
-    Engine,
-    NotUp,
-    Running,
-    client,
-    contender,
-    engine,
-)
-from bench.figures import Figures, figures, table
-from bench.jobs import STREAMS, TESTS, UNITS, Job, Load, Measurement
-from bench.messages import events_of
+from bench.breaks import breaks
+from bench.contenders import BARE, DIRECT, OURS, Client, Engine, Running, client, contender, engine
+from bench.files import max_streams, raise_file_limit
+from bench.jobs import BREAKS, FRESH, PLAIN, SHAPES, STREAMS, Job, Load, Measurement
+from bench.options import Options, parsed
+from bench.peers import OPTIONAL, PEERS, Found, found, install, listed
+from bench.processes import ROOT, NotUp
+from bench.report import report
+from bench.wire import Broken
 
-import proxy
-
-# Streams are begun over at most this long: apart, so that a first byte does not wait behind another's.
-MAX_RAMP_S = 1.0
-# Then connections and caches come to rest for at most this long.
-MAX_SETTLE_S = 0.2
-# All streams outlive the window by this much at most, should some begin late on a busy machine.
-MAX_MARGIN_S = 0.5
+# Connections and caches come to rest for at most this long before a window opens.
+MAX_SETTLE_S = 0.5
 # A measurement counts as disturbed when other programs had more than this of a core in its window: they push the
 # proxy's code and data out of the caches, and it then needs up to a third more CPU for the same work.
 CALM_SHARE = 0.1
-LIBRARIES = ("aiohttp", "uvloop", "orjson", "structlog", "prometheus-client")
+# Before memory is looked at: what a program loads or grows for its first requests is not the streams'.
+WARM_S = 0.5
 OK, FAILED = 0, 1
+T = TypeVar("T")
+_TERMINATED = 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; the exit code."""
-    options = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _terminated)
+    raise_file_limit()
+    options = parsed(argv)
+    peers = found(options.peers)
+    if options.list:
+        print(listed(peers))
+        return OK
     try:
         if options.profile:
             profile(options)
-        else:
-            report(options, run(options))
-    except (NotUp, RuntimeError) as error:
-        print(f"bench failed: {error}", file=sys.stderr)
+            return OK
+        measurements = list(measured(options, peers))
+    except NotUp as error:
+        say(f"bench failed: {error}")
         return FAILED
-    return OK
+    report(options, measurements, peers)
+    return OK if any(each.contender == OURS and not each.failure for each in measurements) else FAILED
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options."""
-    out = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.partition("\n")[0] if __doc__ else None)
-    add = out.add_argument
-    add("--rounds", type=int, default=3, metavar="N", help="turns of each contender (default 3)")
-    add("--seconds", type=float, default=4.0, metavar="S", help="length of each window (default 4)")
-    add("--streams", type=int, default=64, metavar="N", help="streams, and connections of the plain test (default 64)")
-    add("--rate", type=float, default=20.0, metavar="R", help="events a second of each stream (default 20)")
-    add("--redo", type=int, default=0, metavar="N", help="tries more when other programs disturb (default 0)")
-    add("--contenders", type=names(CONTENDERS), default=list(CONTENDERS), metavar="A,B", help=",".join(CONTENDERS))
-    add("--tests", type=names(TESTS), default=list(TESTS), metavar="A,B", help=",".join(TESTS))
-    add("--json", type=Path, metavar="FILE", help="write figures and every measurement there")
-    add(
-        "--profile",
-        action="store_true",
-        help="no figures: where our own Python time goes, by cProfile, and system calls, by strace",
-    )
-    return out
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What all measurements of a run share."""
+
+    options: Options
+    peers: Mapping[str, Found]
+    behind: Engine
+    load: Client
 
 
-def names(known: Sequence[str]) -> Any:
-    """A type for argparse: some of the known names, separated by commas."""
+def measured(options: Options, found: Mapping[str, Found]) -> Iterator[Measurement]:
+    """All measurements of a run, in the order they are made."""
+    names = chosen(options, found)
+    with engine() as behind, client() as load:
+        rig = Rig(options, found, behind, load)
+        yield from taking_turns(rig, names, [test for test in options.tests if test not in FRESH])
+        for test in [test for test in options.tests if test in FRESH]:
+            for number in range(options.fresh_rounds):
+                for name in turns(names, number):
+                    if name != DIRECT or test == STREAMS:
+                        say(f"{test}, {name}, round {number + 1} of {options.fresh_rounds}")
+                        yield fresh(rig, number, test, name)
 
-    def some(text: str) -> list[str]:
-        chosen = text.split(",")
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
-        return chosen
 
-    return some
+def chosen(options: Options, found: Mapping[str, Found]) -> list[str]:
+    """The contenders of a run: those asked for, or all but the optional ones, and of them those that are here."""
+    names = options.contenders or [OURS, BARE, DIRECT, *(name for name in PEERS if name not in OPTIONAL)]
+    for name in names:
+        if name in PEERS and name not in found:
+            say(f"left out: {name} is not here; {install(name)}")
+    return [name for name in names if name not in PEERS or name in found]
 
 
-def run(options: argparse.Namespace) -> list[Measurement]:
-    """All measurements of a run, in the order they were made."""
-    done: list[Measurement] = []
-    with harness(options) as (behind, load), contextlib.ExitStack() as stack:
-        running = [stack.enter_context(contender(name, behind)) for name in options.contenders]
-        for number in range(options.rounds):
-            for test in options.tests:
+def taking_turns(rig: Rig, names: Sequence[str], tests: Sequence[str]) -> Iterator[Measurement]:
+    """The tests that a contender bears one after another: all are up, and all but one are frozen."""
+    with contextlib.ExitStack() as stack:
+        running = list(begun(rig, names, stack)) if tests else []
+        for number in range(rig.options.rounds if running else 0):
+            for test in tests:
                 for each in turns(running, number):
-                    say(f"round {number + 1} of {options.rounds}: {test}, {each.name}")
-                    best = calmest(load, job(options, test, each, behind), options.redo)
-                    done.append(Measurement(number, test, each.name, best))
-    return done
+                    say(f"{test}, {each.name}, round {number + 1} of {rig.options.rounds}")
+                    yield turn(rig, number, test, each)
 
 
-@contextlib.contextmanager
-def harness(options: argparse.Namespace) -> Iterator[tuple[Engine, Client]]:
-    """Engine and load client, running."""
-    with engine(options.rate, events(options)) as behind, client() as load:
-        yield behind, load
+def begun(rig: Rig, names: Sequence[str], stack: contextlib.ExitStack) -> Iterator[Running]:
+    """Those contenders that come up, frozen. Raises NotUp when ours is not among them."""
+    for name in names:
+        say(f"starting {name}")
+        try:
+            each = stack.enter_context(contender(name, rig.behind, rig.peers))
+        except NotUp as error:
+            if name == OURS:
+                raise
+            say(f"left out: {error}")
+            continue
+        each.freeze()
+        yield each
+
+
+def turn(rig: Rig, number: int, test: str, each: Running) -> Measurement:
+    """One contender's turn; a failure is a result too."""
+    try:
+        each.thaw()
+        best = calmest(rig.load, job(rig, test, each), rig.options.redo)
+    except (Broken, NotUp) as error:
+        say(f"  failed: {error}")
+        return Measurement(number, test, each.name, failure=str(error))
+    finally:
+        each.freeze()
+    return Measurement(number, test, each.name, best)
+
+
+def fresh(rig: Rig, number: int, test: str, name: str) -> Measurement:
+    """A test that begins on a contender just started."""
+    if test == BREAKS:
+        return Measurement(number, test, name, seen=breaks(name, rig.peers))
+    try:
+        with contender(name, rig.behind, rig.peers) as running:
+            rig.load.measure(job(rig, PLAIN, running, seconds=WARM_S))
+            return Measurement(number, test, name, rig.load.measure(job(rig, test, running)))
+    except (Broken, NotUp) as error:
+        say(f"  failed: {error}")
+        return Measurement(number, test, name, failure=str(error))
 
 
 def calmest(load: Client, wanted: Job, redo: int) -> Load:
@@ -129,123 +152,60 @@ def calmest(load: Client, wanted: Job, redo: int) -> Load:
     return best
 
 
-def turns(running: Sequence[Running], number: int) -> Sequence[Running]:
+def turns(running: Sequence[T], number: int) -> Sequence[T]:
     """The contenders in this round's order: whoever was first is last in the next, so that order favours nobody."""
     first = number % len(running)
     return [*running[first:], *running[:first]]
 
 
-def job(options: argparse.Namespace, test: str, running: Running, behind: Engine) -> Job:
-    """One measurement to be made."""
+def job(rig: Rig, test: str, running: Running, *, seconds: float | None = None) -> Job:
+    """One measurement to be made, with a window as long as the run's where no other is said."""
+    seconds = rig.options.seconds if seconds is None else seconds
+    shape = SHAPES[test]
+    streams = min(rig.options.streams_of(test), max_streams())
     return Job(
         test=test,
         port=running.port,
-        pid=running.pid,
-        engine_pid=behind.pid,
-        streams=options.streams,
-        rate=options.rate,
-        seconds=options.seconds,
-        ramp_s=ramp_s(options),
-        settle_s=settle_s(options),
-        events=events(options),
+        pids=running.pids,
+        engine_pid=rig.behind.pid,
+        engine_port=rig.behind.ports[0],
+        streams=streams,
+        rate=shape.rate,
+        shape=shape.shape,
+        seconds=seconds,
+        streams_per_s=shape.streams_per_s,
+        settle_s=min(MAX_SETTLE_S, seconds / 5),
     )
 
 
-def ramp_s(options: argparse.Namespace) -> float:
-    """Over how long the streams are begun."""
-    return min(MAX_RAMP_S, float(options.seconds) / 4)
-
-
-def settle_s(options: argparse.Namespace) -> float:
-    """How long after that the window opens."""
-    return min(MAX_SETTLE_S, float(options.seconds) / 5)
-
-
-def events(options: argparse.Namespace) -> int:
-    """How long a stream must be for all of them to run through the whole window."""
-    margin_s = min(MAX_MARGIN_S, options.seconds / 4)
-    return events_of(ramp_s(options) + settle_s(options) + options.seconds + margin_s, options.rate)
-
-
-def profile(options: argparse.Namespace) -> None:
+def profile(options: Options) -> None:
     """Print where our own time goes, a test at a time."""
-    with harness(options) as (behind, load), tempfile.TemporaryDirectory(prefix="crossover-bench-") as folder:
-        for test in options.tests:
+    with engine() as behind, client() as load, tempfile.TemporaryDirectory(prefix="crossover-bench-") as folder:
+        rig = Rig(options, {}, behind, load)
+        for test in [test for test in options.tests if test != BREAKS]:
             say(f"profile: {test}")
             path = Path(folder) / f"{test}.prof"
-            with contender(OURS, behind, profile=path) as ours:
-                load.measure(job(options, test, ours, behind))
-            size = events(options) if test == STREAMS else 1
-            print(hot.top(path, test, ROOT / "proxy", size))
+            with contender(OURS, behind, {}, profile=path) as ours:
+                load.measure(job(rig, test, ours))
+            plain = test == PLAIN
+            print(hot.top(path, test, ROOT / "proxy", hot.ONCE_A_REQUEST if plain else hot.ONCE_AN_EVENT))
             if syscalls.can_count():
-                with contender(OURS, behind) as ours:
+                with contender(OURS, behind, {}) as ours:
                     assert ours.pid is not None
-                    wanted = job(options, test, ours, behind)
-                    print(syscalls.top(ours.pid, test, lambda wanted=wanted: load.measure(wanted), size))
-
-
-def report(options: argparse.Namespace, measurements: Sequence[Measurement]) -> None:
-    """Print the tables; write the JSON where one is wanted."""
-    found = figures(measurements, base=BARE, direct=DIRECT)
-    for test, own in found.items():
-        print(f"\n{test}: {headline(options, test)}\n{table(test, own)}")
-    lost = sum(each.load.lost for each in measurements)
-    print(f"\nIn brackets: greatest less least of the rounds, as a share of the median. Events lost: {lost}.")
-    if options.json is not None:
-        options.json.write_text(written(as_json(options, measurements, found)))
-
-
-def headline(options: argparse.Namespace, test: str) -> str:
-    """What the load of a test was."""
-    if test == STREAMS:
-        return f"{options.streams} streams x {options.rate:g} {UNITS[test]}s/s, {options.seconds:g} s"
-    return f"{options.streams} kept connections in a closed loop, {options.seconds:g} s"
-
-
-def as_json(options: argparse.Namespace, measurements: Sequence[Measurement], found: Figures) -> dict[str, Any]:
-    """Everything worth keeping of a run."""
-    load = {
-        name: getattr(options, name) for name in ("rounds", "seconds", "streams", "rate", "redo", "contenders", "tests")
-    }
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "load": load,
-        "machine": machine(),
-        "versions": {
-            "crossover": proxy.__version__,
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in LIBRARIES},
-        },
-        "figures": {
-            test: {name: {what: each.as_json() for what, each in own.items()} for name, own in of_test.items()}
-            for test, of_test in found.items()
-        },
-        "measurements": [dataclasses.asdict(each) for each in measurements],
-    }
-
-
-def written(result: dict[str, Any]) -> str:
-    """A result as a file that people can read and compare: a measurement a line."""
-    rest = dict(result)
-    lines = ",\n  ".join(json.dumps(each) for each in rest.pop("measurements"))
-    return f'{json.dumps(rest, indent=1)[:-2]},\n "measurements": [\n  {lines}\n ]\n}}\n'
-
-
-def machine() -> dict[str, Any]:
-    """The machine in words that name nobody."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "pinned": cores() is not None,
-        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
-    }
+                    wanted = job(rig, test, ours)
+                    print(
+                        syscalls.top(ours.pid, test, lambda wanted=wanted: load.measure(wanted).units, by_request=plain)
+                    )
 
 
 def say(line: str) -> None:
     """Tell the person who waits."""
     print(line, file=sys.stderr, flush=True)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """End as by an exception, so that everything started is ended."""
+    raise SystemExit(_TERMINATED)
 
 
 if __name__ == "__main__":

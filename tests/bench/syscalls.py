@@ -28,20 +28,20 @@ def can_count() -> bool:
     return shutil.which("strace") is not None
 
 
-def top(pid: int, test: str, work: Callable[[], object], events: int = 1) -> str:
-    """Have `work` done by the proxy `pid`; its system calls a unit, of which `events` make a request."""
+def top(pid: int, test: str, work: Callable[[], int], *, by_request: bool) -> str:
+    """Have `work` done by the proxy `pid`; its system calls a unit: a request, or one of those that `work` counts."""
     with tempfile.TemporaryDirectory(prefix="crossover-bench-") as folder:
         file = Path(folder) / "calls"
         before = requests(pid)
         tracer = subprocess.Popen(["strace", "-c", "-f", "-q", "-p", str(pid), "-o", file])
         try:
             _wait_for(pid, tracer)
-            work()
+            units = work()
         finally:
             tracer.send_signal(signal.SIGINT)
             tracer.wait()
         done = requests(pid) - before
-        return table(file.read_text(), test, done, max(1, done * events))
+        return table(file.read_text(), test, done, max(1, done if by_request else units))
 
 
 def table(said: str, test: str, done: int, units: int) -> str:
