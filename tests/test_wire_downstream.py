@@ -209,7 +209,7 @@ async def test_end_is_written_once() -> None:
 
     async with serving(handler) as port, RawClient(port) as client:
         await client.send(request("/", b"", "connection: close", method="GET"))
-        assert (await client.rest()).endswith(b"\r\n\r\n0\r\n\r\n")
+        assert (await client.rest()).count(b"0\r\n\r\n") == 1
 
 
 @pytest.mark.parametrize("status", [204, 304])
