@@ -186,6 +186,32 @@ async def test_client_of_http_1_0_gets_no_chunks() -> None:
     assert (said.body, said.header("transfer-encoding")) == (b"abcd", None)
 
 
+async def test_answer_that_only_the_closing_ends_ends_the_connection_of_a_client_that_would_keep_it() -> None:
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(200, [], length=None)
+        down.write(b"all")
+        down.end()
+
+    async with serving(handler) as port, RawClient(port) as client:
+        await client.send(request("/", b"", "connection: keep-alive", method="GET", version="1.0"))
+        said = await client.answer()
+        assert (said.body, said.header("connection")) == (b"all", None)
+
+
+async def test_end_is_written_once() -> None:
+    async def handler(came: Request) -> None:
+        down = Downstream(came)
+        down.begin(200, [], length=None)
+        for _ in range(2):
+            down.end()
+            down.cut(told=False)
+
+    async with serving(handler) as port, RawClient(port) as client:
+        await client.send(request("/", b"", "connection: close", method="GET"))
+        assert (await client.rest()).count(b"0\r\n\r\n") == 1
+
+
 @pytest.mark.parametrize("status", [204, 304])
 async def test_answer_that_has_no_body_has_none(status: int) -> None:
     async def handler(came: Request) -> None:

@@ -152,13 +152,9 @@ class Reader:
     def _note_upgrade(self, request: Request) -> None:
         """The parser takes a request with an upgrade for one without a body, and for the last. With a client that asks
         in earnest that is right."""
-        taken = self._parser.should_upgrade()
         if request.method == "CONNECT" or upgrades(request):
             request.keeps = False
-            if taken and self._incoming is not None:
-                self._incoming.expected, self._incoming = False, None
-                request.incoming.end()
-        elif taken:
+        elif self._parser.should_upgrade():
             self._offer = request
 
     def _parse(self, data: bytes | memoryview) -> memoryview | None:
