@@ -89,7 +89,6 @@ class Trip:
         "_route",
         "_sent_s",
         "_status",
-        "_task",
         "_traits",
         "_unheard",
         "_waited_s",
@@ -101,7 +100,7 @@ class Trip:
         self._request = request
         self._route = route
         self._id, self._client_name = request_id, name
-        self._task, self._ending = asyncio.current_task(), False
+        self._ending = False
         self._body: Body | None = None
         self._traits = UNREAD
         self._decision: Decision | None = None
@@ -129,10 +128,11 @@ class Trip:
             self._gone()
             raise
         except asyncio.CancelledError:
-            if not self._ending or self._task is None:
+            task = self._request.client.task
+            if not self._ending or task is None:
                 self._gone()
                 raise
-            self._task.uncancel()
+            task.uncancel()
             self._outcome = Outcome.SHUT_DOWN
             return self._refuse(ShuttingDown("the proxy shut down before the request was answered; try again"))
         finally:
@@ -143,8 +143,8 @@ class Trip:
         self._ending = True
         if self._passage is not None and self._passage.committed:
             self._passage.end(ShuttingDown("the proxy shut down before the answer was complete"))
-        elif self._task is not None:
-            self._task.cancel()
+        elif self._request.client.task is not None:
+            self._request.client.task.cancel()
 
     def facts(self) -> RequestFacts:
         """What is known of the request; complete once `run` has returned."""

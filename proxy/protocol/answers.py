@@ -20,6 +20,8 @@ MAX_WORD_CHARS = 64
 
 _MAX_COUNT = 2**53
 _NO_USAGE = Usage()
+# Where counts are in `usage` and nowhere else.
+_IN_USAGE = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
 
 _STATUS_BY_WORD = {
     "authentication_error": 401,
@@ -80,10 +82,12 @@ def read_answer(body: bytes, dialect: Dialect) -> Usage:
         value = orjson.loads(body)
     except ValueError:
         return _NO_USAGE
-    if isinstance(value, dict) and isinstance(value.get("predictions"), list):
-        value = value["predictions"]
-    several = value if isinstance(value, list) else [value]
-    return add(*(read_event(one, _dialect_of(one, dialect)).usage for one in several if isinstance(one, dict)))
+    if isinstance(value, dict):
+        several = value.get("predictions")
+        if not isinstance(several, list):
+            return _answer_usage(value, dialect)
+        value = several
+    return add(*(_answer_usage(one, dialect) for one in _dicts(value)))
 
 
 def add(*parts: Usage) -> Usage:
@@ -95,8 +99,13 @@ def add(*parts: Usage) -> Usage:
     )
 
 
-def _dialect_of(value: dict[str, Any], dialect: Dialect) -> Dialect:
-    return Dialect.GENERATE if dialect is Dialect.PLAIN and "meta_info" in value else dialect
+def _answer_usage(value: dict[str, Any], dialect: Dialect) -> Usage:
+    """The counts alone: of a whole answer nothing else is asked."""
+    if dialect in _IN_USAGE:
+        return read_usage(value.get("usage"))
+    if dialect is Dialect.PLAIN and "meta_info" in value:
+        dialect = Dialect.GENERATE
+    return read_event(value, dialect).usage
 
 
 # ---------------------------------------------------------------- one reader for each dialect

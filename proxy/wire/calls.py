@@ -41,11 +41,12 @@ class Upstream:
         self._open: set[Connection] = set()
         self._kept: list[Connection] = []
         self._sweeper: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # once there is one: asking for it is a system call
 
     async def send(self, call: Call, *, fresh: bool = False) -> Answer:
         """Send and wait for the head; `fresh` opens a new connection, for this call alone. Raises UpstreamError. Waits
         as long as the head takes: a limit is the caller's."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         connection = None if fresh else self._take(loop.time())
         reused = connection is not None
         if connection is None:
@@ -76,7 +77,7 @@ class Upstream:
 
     def keep(self, connection: Connection) -> None:
         """See Home.keep."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         connection.idle_s = loop.time()
         self._kept.append(connection)
         if self._sweeper is None:

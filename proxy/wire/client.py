@@ -34,7 +34,7 @@ class Client(asyncio.Protocol):
 
     __slots__ = (
         *("_aborts", "_answering", "_down", "_dropped", "_full", "_keeps", "_linger", "_loop", "_paused", "_queue"),
-        *("_reader", "_room", "_task", "_unread", "host", "peer", "transport"),
+        *("_reader", "_room", "task", "_unread", "host", "peer", "transport"),
     )
 
     def __init__(self, host: Host) -> None:
@@ -44,7 +44,7 @@ class Client(asyncio.Protocol):
         self._reader = Reader(self)
         self._queue: deque[Request | CrossoverError] = deque()  # behind the one that is answered
         self._answering: Request | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._down: Downstream | None = None  # its answer, once it has begun
         self._keeps = True  # the answer lets the client use the connection again
         self._full = False
@@ -88,9 +88,9 @@ class Client(asyncio.Protocol):
             self._linger.cancel()
         if self._room is not None and not self._room.done():
             self._room.set_exception(ConnectionResetError("the client is gone"))
-        if self._task is not None and not (self._down is not None and self._down.over):
-            self._task.cancel()
-        self._answering = self._task = self._down = None
+        if self.task is not None and not (self._down is not None and self._down.over):
+            self.task.cancel()
+        self._answering = self.task = self._down = None
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, whatever else goes on: a connection that is not read does not tell when its client leaves."""
@@ -165,7 +165,7 @@ class Client(asyncio.Protocol):
 
     def _start(self, request: Request) -> None:
         self._answering = request
-        self._task = tasks.start(self._loop, self._answer(request), name="request")
+        self.task = tasks.start(self._loop, self._answer(request), name="request")
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -189,7 +189,7 @@ class Client(asyncio.Protocol):
 
     def _answered(self) -> None:
         down, self._down = self._down, None
-        self._answering = self._task = None
+        self._answering = self.task = None
         if self.transport is None:
             return
         if down is None:

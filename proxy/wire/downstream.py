@@ -41,10 +41,11 @@ class Downstream:
     dropped; `over`: its end is written, normal or not; `full`: the client takes no more now.
 
     `on_full` and `on_room` are called when that changes. Nothing is written behind an end, or to a client that is gone.
+    A head goes out together with what comes first behind it, or by `flush`: each write is a system call.
     """
 
     __slots__ = (
-        *("_client", "_left_bytes", "_request"),
+        *("_client", "_left_bytes", "_request", "_unsent"),
         *("begun", "bodiless", "chunked", "full", "on_full", "on_room", "over"),
     )
 
@@ -52,6 +53,7 @@ class Downstream:
         self._request = request
         self._client = request.client
         self._left_bytes: int | None = None  # of a length that was told
+        self._unsent = b""  # the head, until something goes out behind it
         self.begun = self.chunked = self.bodiless = self.over = False
         self.full = False
         self.on_full: Callable[[], None] | None = None
@@ -60,25 +62,30 @@ class Downstream:
     def begin(self, status: int, fields: Fields, *, length: int | None) -> None:
         """Write the head. Without a length among the arguments or fields the body goes in chunks, or, to a client of
         HTTP/1.0, up to the end of the connection."""
-        self._client.write(self._head(status, fields, length, close=False))
+        self._unsent = self._head(status, fields, length, close=False)
+
+    def flush(self) -> None:
+        """Send the head, should it still wait for something behind it."""
+        if self._unsent:
+            self._send(b"")
 
     def write(self, payload: bytes) -> None:
         """Write a piece of the body."""
         if not payload or self.over or self.bodiless:
             return
         if self.chunked:
-            self._client.write(b"%x\r\n%b\r\n" % (len(payload), payload))
+            self._send(b"%x\r\n%b\r\n" % (len(payload), payload))
             return
         if self._left_bytes is not None:
             # Beyond its length it would be taken for the next answer.
             payload = payload[: self._left_bytes]
             self._left_bytes -= len(payload)
-        self._client.write(payload)
+        self._send(payload)
 
     def pass_framed(self, framed: bytes) -> None:
         """Write bytes that are whole chunks already, where the answer is chunked."""
         if not self.over:
-            self._client.write(framed)
+            self._send(framed)
 
     def end(self) -> None:
         """The body is whole. One that is shorter than was told ends the connection."""
@@ -86,8 +93,10 @@ class Downstream:
             return
         self.over = True
         if self.chunked:
-            self._client.write(b"0\r\n\r\n")
-        elif self._left_bytes:
+            self._send(b"0\r\n\r\n")
+            return
+        self.flush()
+        if self._left_bytes:
             self._client.cut(reset=False)
 
     def cut(self, *, told: bool) -> None:
@@ -97,6 +106,7 @@ class Downstream:
         if self.over:
             return
         self.over = True
+        self.flush()
         ends_by_closing = not (self.chunked or self.bodiless) and self._left_bytes is None
         self._client.cut(reset=ends_by_closing and not told)
 
@@ -120,6 +130,11 @@ class Downstream:
                 await self.drain()
             self.write(bytes(whole[begin : begin + PIECE_BYTES]))
         self.end()
+
+    def _send(self, data: bytes) -> None:
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
+        self._client.write(data)
 
     def _whole_head(self, reply: Reply) -> bytes:
         length = reply.length

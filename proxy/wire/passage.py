@@ -219,6 +219,7 @@ class Passage:
     async def _follow(self, request: Request) -> None:
         """Until the answer is over, one way or another."""
         answer, out, limits = self.opened.answer, self._out, self._limits
+        out.flush()
         self._over = asyncio.get_running_loop().create_future()
         self._backend = Side(limits.stall_s if self._begun else limits.first_byte_s, self._stall)
         client = Side(limits.unread_s, lambda: request.client.drop(CloseReason.UNREAD))
