@@ -7,6 +7,7 @@ an invented finish. Why an answer was chosen is not here.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,16 @@ from proxy.wire.downstream import Downstream, add_stamps
 from proxy.wire.request import Request
 from proxy.wire.stall import Side, StallGuard
 
+# While one sequence streams, nothing but its end tells anything: of the events before only the last few are read, once
+# the stream is over. They are finish, counts and end mark, and room for pings among them.
+UNREAD_PIECES = 8
+# Longer pieces are read as they come: what is kept unread is memory of every stream.
+UNREAD_MAX_BYTES = 4096
+# What ends an event, and what every error in one holds (in a text its quotation marks would be escaped).
+EVENT_END = b"\n\n"
+ERROR_KEY = b'"error"'
+# A stream says that its backend lives so often at most.
+LIVES_EVERY_S = 0.1
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
 
@@ -58,12 +69,15 @@ class Passage:
         "_kept_bytes",
         "_last_s",
         "_limits",
+        "_lived_s",
         "_on_bytes",
         "_out",
         "_over",
         "_scanner",
+        "_skims",
+        "_unread",
+        "_written",
         "committed",
-        "delivered",
         "error",
         "opened",
     )
@@ -80,7 +94,6 @@ class Passage:
     ) -> None:
         self.opened = opened
         self.committed = False
-        self.delivered = False
         self.error: CrossoverError | None = None
         self._dialect = dialect
         self._alone = sequences == 1
@@ -93,7 +106,10 @@ class Passage:
         self._kept_bytes = 0
         self._begun = False
         self._first_s: float | None = None
-        self._last_s = 0.0
+        self._last_s = self._lived_s = 0.0
+        self._written = False
+        self._skims = False  # whole events may pass unread
+        self._unread: deque[bytes] | None = None
         self._out: Downstream
         self._backend: Side
         self._guard: StallGuard | None = None
@@ -132,16 +148,24 @@ class Passage:
     # ------------------------------------------------------------ facts
 
     @property
+    def delivered(self) -> bool:
+        """See the class."""
+        self._read_up()
+        return self._written or (self._scanner is not None and self._scanner.ended)
+
+    @property
     def usage(self) -> Usage:
         """Token counts of the answer so far."""
         scanner = self._scanner
         if scanner is not None:
+            self._read_up()
             return scanner.usage
         return read_answer(b"".join(self._kept), self._dialect) if self._kept else Usage()
 
     @property
     def complained(self) -> bool:
         """Whether the engine reported an error inside its stream."""
+        self._read_up()
         return self._scanner is not None and self._scanner.error is not None
 
     def ttft_s(self, since_s: float) -> float | None:
@@ -157,13 +181,27 @@ class Passage:
     # ------------------------------------------------------------ bytes, as the backend's connection hands them over
 
     def came(self, framed: bytes, payload: bytes) -> None:
-        """See Sink.came."""
-        if self._begun:
+        """See Sink.came. Whole events of a stream that flows cost no more than their passing on."""
+        guard = self._guard
+        if (
+            self._skims
+            and framed
+            and payload.endswith(EVENT_END)
+            and ERROR_KEY not in payload
+            and len(payload) <= UNREAD_MAX_BYTES
+        ):
+            self._unread.append(payload)  # type: ignore[union-attr]  # there since it skims
+            self._out.pass_framed(framed)
+            now_s = self._last_s = guard.since_s = self._clock()  # type: ignore[union-attr]  # there while bytes come
+        elif self._begun:
             self._push(framed, payload)
-            self._guard.since_s = self._guard.now_s()  # type: ignore[union-attr]  # there while bytes come
-            self._on_bytes()
+            now_s = guard.since_s = self._clock()  # type: ignore[union-attr]
         else:
             self._came_first(payload)
+            return
+        if now_s >= self._lived_s:
+            self._lived_s = now_s + LIVES_EVERY_S
+            self._on_bytes()
 
     def ended(self) -> None:
         """See Sink.ended."""
@@ -174,23 +212,41 @@ class Passage:
         self._finish(error)
 
     def _push(self, framed: bytes, payload: bytes, *, scanned: bool = False) -> None:
-        scanner, out = self._scanner, self._out
-        if scanner is None or self._hold is None:
+        scanner, hold, out = self._scanner, self._hold, self._out
+        if scanner is None or hold is None:
             self._keep(payload)
             ready = payload
         else:
+            self._read_up()
             if not scanned:
                 scanner.feed(payload)
-            ready = self._hold.feed(payload)
+            ready = hold.feed(payload)
         if framed and ready is payload and out.chunked:
             out.pass_framed(framed)
         elif ready:
             out.write(ready)
         if scanner is not None and scanner.first_content:
-            self.delivered = scanner.ended
             self._last_s = self._clock()
             if self._first_s is None:
                 self._first_s = self._last_s
+            self._skims = self._may_skim and ready is payload and scanner.at_boundary
+            if self._skims and self._unread is None:
+                self._unread = deque(maxlen=UNREAD_PIECES)
+
+    @property
+    def _may_skim(self) -> bool:
+        """Whether the stream is one of which the end alone tells: with several sequences each tells its own, and
+        responses count their events."""
+        return self._alone and self._out.chunked and self._dialect is not Dialect.RESPONSES
+
+    def _read_up(self) -> None:
+        """Read what has passed unread."""
+        unread, scanner = self._unread, self._scanner
+        if unread and scanner is not None:
+            self._unread = None
+            self._skims = False
+            for payload in unread:
+                scanner.feed(payload)
 
     def _came_first(self, payload: bytes) -> None:
         """Bytes while no data had come. Pings do not put the end of a mute stream off, nor speak for the engine."""
@@ -205,7 +261,7 @@ class Passage:
             self._begun = True
             if self._guard is not None:
                 self._backend.limit_s = self._limits.stall_s
-                self._guard.heard()
+                self._guard.since_s = self._clock()
 
     def _keep(self, payload: bytes) -> None:
         self._kept_bytes += len(payload)
@@ -223,7 +279,7 @@ class Passage:
         self._over = asyncio.get_running_loop().create_future()
         self._backend = Side(limits.stall_s if self._begun else limits.first_byte_s, self._stall)
         client = Side(limits.unread_s, lambda: request.client.drop(CloseReason.UNREAD))
-        guard = self._guard = StallGuard(self._backend, client, least_s=limits.stall_s)
+        guard = self._guard = StallGuard(self._backend, client, clock=self._clock, least_s=limits.stall_s)
         out.on_full, out.on_room = self._full, self._room
         try:
             if out.full:
@@ -262,6 +318,7 @@ class Passage:
 
     def _conclude(self, error: CrossoverError | None) -> None:
         """Write the end that the answer deserves. What breaks behind a stream's own end costs nobody a word."""
+        self._read_up()
         scanner = self._scanner
         if error is None and scanner is not None:
             scanner.close()
@@ -274,7 +331,7 @@ class Passage:
         if self._hold is not None and (rest := self._hold.rest()):
             self._out.write(rest)
         self._out.end()
-        self.delivered = True
+        self._written = True
 
     def _cut_short(self, scanner: Scanner) -> UpstreamError | None:
         """Complete is a stream with its dialect's end, or its finish reason, or an error that says why not."""

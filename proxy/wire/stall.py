@@ -18,45 +18,44 @@ class StallGuard:
     """Watches both sides of one passage, which waits for one of them at any time: for the client while it is `full`,
     else for the backend. The side that stands still for longer than its limit is stalled, once.
 
-    `least_s` is the least limit that either side will ever have. Costs one attribute write a chunk: one timer looks at
-    it now and then, instead of one timer for each chunk.
+    `since_s` is the instant of `clock` since when it waits, which whoever hears of the backend sets anew: one attribute
+    a chunk, which one timer looks at now and then, instead of one timer for each chunk. `least_s` is the least limit
+    that either side will ever have.
     """
 
-    __slots__ = ("_backend", "_client", "_every_s", "_timer", "_waits_for", "now_s", "since_s", "stalled")
+    __slots__ = ("_backend", "_client", "_every_s", "_loop", "_now_s", "_timer", "_waits_for", "since_s", "stalled")
 
-    def __init__(self, backend: Side, client: Side, *, least_s: float = float("inf")) -> None:
-        loop = asyncio.get_running_loop()
-        self.now_s = loop.time
+    def __init__(
+        self, backend: Side, client: Side, *, clock: Callable[[], float], least_s: float = float("inf")
+    ) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self._now_s = clock
         self._backend = backend
         self._client = client
         self._waits_for = backend
-        self.since_s = self.now_s()
+        self.since_s = clock()
         self.stalled: Side | None = None
         self._every_s = min(backend.limit_s, client.limit_s, least_s)
         self._timer = loop.call_later(self._every_s, self._look)
 
-    def heard(self) -> None:
-        """The backend has sent something."""
-        self.since_s = self.now_s()
-
     def full(self) -> None:
         """The client takes no more: nothing is read until it does."""
-        self._waits_for, self.since_s = self._client, self.now_s()
+        self._waits_for, self.since_s = self._client, self._now_s()
 
     def room(self) -> None:
         """The client takes again."""
-        self._waits_for, self.since_s = self._backend, self.now_s()
+        self._waits_for, self.since_s = self._backend, self._now_s()
 
     def close(self) -> None:
         """Stop looking."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        side, now_s = self._waits_for, self.now_s()
+        side, now_s = self._waits_for, self._now_s()
         due_s = self.since_s + side.limit_s
         if now_s >= due_s and side is not self.stalled:
             self.stalled = side
             side.on_stall()
         # Whatever comes of it, the other side may be waited for from the next moment on.
-        next_s = now_s + self._every_s
-        self._timer = asyncio.get_running_loop().call_at(min(due_s, next_s) if due_s > now_s else next_s, self._look)
+        in_s = min(due_s - now_s, self._every_s) if due_s > now_s else self._every_s
+        self._timer = self._loop.call_later(in_s, self._look)
