@@ -64,7 +64,8 @@ class Hearing:
 
     def served(self) -> None:
         """The present attempt's answer is good, so that an earlier failure was its backend's own."""
-        self._judge_first(Fault.BACKEND)
+        if self._first is not None:
+            self._judge_first(Fault.BACKEND)
 
     def refused(self) -> None:
         """The present backend calls the request itself wrong: an earlier one may have stumbled over just that."""
@@ -89,8 +90,10 @@ class Hearing:
 
     def closed(self) -> None:
         """The request has ended; what was not judged says nothing."""
-        self._judge_first(Fault.UNKNOWN)
-        self.judge(Event.NEUTRAL)
+        if self._first is not None:
+            self._judge_first(Fault.UNKNOWN)
+        if self._present is not None:
+            self.judge(Event.NEUTRAL)
 
     def _judge_first(self, fault: Fault) -> None:
         if self._first is None:

@@ -126,7 +126,9 @@ class Informer:
                 body_bytes=len(body) if request.incoming.expected else None,
             )
             call = Call(method, head, body)
-            opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, first_byte_s=self.answer_within_s)
+            opened, _ = await open_answer(
+                line.upstream, call, Dialect.PLAIN, task=request.task, first_byte_s=self.answer_within_s
+            )
             keys = _keys(request, line, named=named)
             return _Told(await _whole(opened, self.answer_within_s), backend.role, keys)
 

@@ -30,7 +30,7 @@ from proxy.routing.breaker import Event
 from proxy.routing.policy import preference
 from proxy.state.backend import Backend
 from proxy.wire.admission import Admission
-from proxy.wire.attempt import Opened, Verdict, open_answer
+from proxy.wire.attempt import BUSY, CLIENT_FAULT, FAILED, GOOD, Opened, open_answer
 from proxy.wire.body import Bodies, Body
 from proxy.wire.connection import Call
 from proxy.wire.downstream import Reply, error_reply, kept_reply, stamps_of
@@ -47,6 +47,8 @@ FIRST, SECOND = b"1", b"2"
 CLIENT_CLOSED_REQUEST = 499
 
 
+# Bound once, like the verdicts.
+FINISHED, FAILED_BEFORE_COMMIT, SUCCESS = Outcome.FINISHED, Outcome.FAILED_BEFORE_COMMIT, Event.SUCCESS
 # Of a request whose body has not been read.
 UNREAD = Traits()
 
@@ -111,7 +113,7 @@ class Trip:
         self._kept: Kept | None = None
         self._unheard = False
         self._attempts = 0
-        self._outcome = Outcome.FAILED_BEFORE_COMMIT
+        self._outcome = FAILED_BEFORE_COMMIT
         self._failure: str | None = None
         self._status = 0
         self._arrived_s = self._desk.clock()
@@ -174,7 +176,9 @@ class Trip:
 
     async def _go(self) -> Reply | None:
         request = self._request
-        body = self._body = await self._means.bodies.read(request)
+        bodies = self._means.bodies
+        # Most bodies have come whole by now, as most requests find room: what need not wait is no coroutine.
+        body = self._body = bodies.take(request) if request.incoming.ended else await bodies.read(request)
         named = request.by_name
         self._traits = openai.read_traits(
             self._route,
@@ -189,18 +193,23 @@ class Trip:
                 "session_params and previous_response_id name state that only one engine has; add a rule such as "
                 "{when: session, role: baseline} to routing.rules, so that all such requests go to the same backend"
             )
-        try:
-            assignment = await self._means.admission.admit(self._traits, self._id, self._route.template)
-        finally:
-            # Also for those who waited in vain or left: their wait is the one to know of.
-            self._admitted_s = self._sent_s = self._desk.clock()
+        admission = self._means.admission
+        assignment = admission.at_once(self._traits, self._id, self._route.template)
+        if assignment is None:
+            try:
+                assignment = await admission.admit(self._traits, self._id, self._route.template)
+            finally:
+                # Also for those who waited in vain or left: their wait is the one to know of.
+                self._admitted_s = self._sent_s = self._desk.clock()
         return await self._try(assignment)
 
     async def _try(self, assignment: Assignment) -> Reply | None:
         while True:
             self._assignment, self._decision = assignment, assignment.decision
             self._hearing.began(assignment)
-            with self._means.pair.line(assignment.backend) as line:
+            line = self._means.pair.line(assignment.backend)
+            line.users += 1
+            try:
                 result = await self._attempt(line)
                 if isinstance(result, Opened):
                     await self._pass_on(result)
@@ -208,6 +217,8 @@ class Trip:
                 if not self._may_move(result, assignment.backend):
                     return await self._give_up(result)
                 await self._move(assignment, result)
+            finally:
+                line.users -= 1
             try:
                 assignment = await self._wait_elsewhere(assignment.backend)
             except (QueueFull, QueueTimeout) as error:
@@ -225,16 +236,21 @@ class Trip:
         try:
             # A second attempt goes over a new connection: with a replay on each side a prompt would be sent four times.
             opened, replayed = await open_answer(
-                line.upstream, call, self._route.dialect, first_byte_s=limit_s, fresh=self._first_failure is not None
+                line.upstream,
+                call,
+                self._route.dialect,
+                task=self._request.task,
+                first_byte_s=limit_s,
+                fresh=self._first_failure is not None,
             )
         except UpstreamError as error:
             self._unheard = isinstance(error, FirstByteTimeout)
             return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)
         self._unheard = False
         self._attempts += replayed
-        if opened.verdict is Verdict.BUSY:
+        if opened.verdict is BUSY:
             return Trouble(BackendBusy("the backend's queue is full"), Event.NEUTRAL, free=True, answer=opened)
-        if opened.verdict is Verdict.FAILED:
+        if opened.verdict is FAILED:
             return Trouble(BackendBroken("the backend failed the request"), Event.FAILURE, answer=opened)
         return opened
 
@@ -295,7 +311,7 @@ class Trip:
         self._hearing.failed(trouble)
         self._failure = trouble.error.code
         if trouble.answer is not None:
-            if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:
+            if trouble.answer.scanner is None or trouble.answer.verdict is FAILED:
                 await self._pass_on(trouble.answer)
                 return None
             # Busy, said inside a 200: as a true 503 the clients' own retries understand it.
@@ -318,10 +334,10 @@ class Trip:
         self._passage = passage
         self._status = opened.status
         self._free()  # nothing is sent twice from here on, and streams last long
-        if opened.verdict is Verdict.GOOD:
+        if opened.verdict is GOOD:
             self._hearing.served()
             self._greet(opened)
-        elif opened.verdict is Verdict.CLIENT_FAULT:
+        elif opened.verdict is CLIENT_FAULT:
             self._hearing.refused()
         await passage.run(self._request, self._stamps())
         self._conclude(passage)
@@ -348,9 +364,9 @@ class Trip:
             self._failure = self._failure or "error_event"
             self._outcome = Outcome.FAILED_AFTER_COMMIT
             self._hearing.judge(Event.NEUTRAL)
-        elif passage.opened.verdict in (Verdict.GOOD, Verdict.CLIENT_FAULT):
-            self._outcome = Outcome.FINISHED
-            self._hearing.judge(Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL)
+        elif passage.opened.verdict in (GOOD, CLIENT_FAULT):
+            self._outcome = FINISHED
+            self._hearing.judge(SUCCESS if passage.opened.verdict is GOOD else Event.NEUTRAL)
 
     # ------------------------------------------------------------ settle
 

@@ -1,5 +1,8 @@
 """What an answer says of its backend before anything is passed on."""
 
+import asyncio
+from typing import Any
+
 import pytest
 from fakes.answers import FakeAnswer, FakeUpstream
 from fakes.dialects import SAMPLES, Sample
@@ -17,8 +20,14 @@ ABORT = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\n
 JSON = [(b"content-type", b"application/json")]
 
 
+def present() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
 async def opened(answer: FakeAnswer, dialect: Dialect = Dialect.CHAT, first_byte_s: float = 1.0) -> Opened:
-    return (await open_answer(FakeUpstream([answer]), CALL, dialect, first_byte_s=first_byte_s))[0]
+    return (await open_answer(FakeUpstream([answer]), CALL, dialect, task=present(), first_byte_s=first_byte_s))[0]
 
 
 def failing(code: object) -> bytes:
@@ -139,7 +148,7 @@ async def test_first_event_has_a_limit(answer: FakeAnswer) -> None:
 
 async def test_head_has_the_same_limit() -> None:
     with pytest.raises(FirstByteTimeout):
-        await open_answer(FakeUpstream(), CALL, Dialect.CHAT, first_byte_s=0.02)
+        await open_answer(FakeUpstream(), CALL, Dialect.CHAT, task=present(), first_byte_s=0.02)
 
 
 @pytest.mark.parametrize(
@@ -155,22 +164,22 @@ async def test_answer_that_is_given_up_is_closed(answer: FakeAnswer) -> None:
 
 async def test_stale_connection_is_replayed_on_a_fresh_one() -> None:
     upstream = FakeUpstream([StaleConnection("stale"), FakeAnswer([WORD])])
-    await open_answer(upstream, CALL, Dialect.CHAT, first_byte_s=1)
+    await open_answer(upstream, CALL, Dialect.CHAT, task=present(), first_byte_s=1)
     assert [fresh for _, fresh in upstream.calls] == [False, True]
 
 
 async def test_replay_is_told() -> None:
     upstream = FakeUpstream([StaleConnection("stale"), FakeAnswer([WORD])])
-    assert (await open_answer(upstream, CALL, Dialect.CHAT, first_byte_s=1))[1] is True
+    assert (await open_answer(upstream, CALL, Dialect.CHAT, task=present(), first_byte_s=1))[1] is True
 
 
 async def test_second_stale_connection_is_the_end() -> None:
     upstream = FakeUpstream([StaleConnection("stale"), StaleConnection("stale")])
     with pytest.raises(StaleConnection):
-        await open_answer(upstream, CALL, Dialect.CHAT, first_byte_s=1)
+        await open_answer(upstream, CALL, Dialect.CHAT, task=present(), first_byte_s=1)
 
 
 async def test_other_failures_are_not_replayed() -> None:
     upstream = FakeUpstream([BackendUnreachable("no"), FakeAnswer([WORD])])
     with pytest.raises(BackendUnreachable):
-        await open_answer(upstream, CALL, Dialect.CHAT, first_byte_s=1)
+        await open_answer(upstream, CALL, Dialect.CHAT, task=present(), first_byte_s=1)

@@ -54,6 +54,13 @@ class Admission:
         """Requests that wait now."""
         return len(self._waiters)
 
+    def at_once(self, traits: Traits, request_id: str, route: str) -> Assignment | None:
+        """A place for a request that need not wait, as most need not; None where that has to be looked into."""
+        if self._waiters or self._closed:
+            return None
+        place = self._desk.assign(traits, request_id, route)
+        return place if isinstance(place, Assignment) else None
+
     async def admit(self, traits: Traits, request_id: str, route: str) -> Assignment:
         """A place for a request, first come first served. Awaits only when there is no room.
 

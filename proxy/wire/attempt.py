@@ -7,6 +7,7 @@ stream is read before the answer counts as good. What follows from a verdict is 
 import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from proxy.errors import BackendBroken, FirstByteTimeout, StaleConnection
 from proxy.model import Dialect
@@ -41,6 +42,10 @@ class Verdict(StrEnum):
     FAILED = "failed"
 
 
+# Bound once: a look at an enum's class takes longer than the rest of most lines that need it.
+GOOD, CLIENT_FAULT, BUSY, FAILED = Verdict
+
+
 @dataclass(slots=True)
 class Opened:
     """An answer that can be passed on. `peeked` are bytes already read; `scanner` is set for streams we understand;
@@ -64,14 +69,12 @@ class Opened:
 
 
 class _Limit:
-    """Ends the wait of the present task by cancelling it; whose word that was, `passed` tells. What asyncio.timeout
+    """Ends the wait of a task by cancelling it; whose word that was, `passed` tells. What asyncio.timeout
     does, at a third of its price: every request has one."""
 
     __slots__ = ("_asked", "_task", "_timer", "passed")
 
-    def __init__(self, within_s: float) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def __init__(self, task: "asyncio.Task[Any]", within_s: float) -> None:
         self.passed = False
         self._task = task
         self._asked = task.cancelling()
@@ -91,21 +94,33 @@ class _Limit:
 
 
 async def open_answer(
-    upstream: Upstream, call: Call, dialect: Dialect, *, first_byte_s: float, fresh: bool = False
+    upstream: Upstream,
+    call: Call,
+    dialect: Dialect,
+    *,
+    task: "asyncio.Task[Any]",
+    first_byte_s: float,
+    fresh: bool = False,
 ) -> tuple[Opened, bool]:
-    """Send a call and judge its answer; the flag says that a stale connection made one replay necessary. Over a `fresh`
-    connection there is none.
+    """Send a call and judge its answer, in the present `task`; the flag says that a stale connection made one replay
+    necessary. Over a `fresh` connection there is none.
 
     Raises UpstreamError; FirstByteTimeout when neither the head nor (of a stream) the first event came in time.
     """
-    limit = _Limit(first_byte_s)
+    limit = _Limit(task, first_byte_s)
     try:
         try:
             answer, replayed = await upstream.send(call, fresh=fresh), False
         except StaleConnection:
             answer, replayed = await upstream.send(call, fresh=True), True
+        opened = Opened(answer, _by_status(answer.status))
+        if opened.verdict is not GOOD or not _is_stream(answer.fields, dialect):
+            return opened, replayed
         try:
-            return await _judge(answer, dialect), replayed
+            opened.scanner = Scanner(dialect)
+            await _peek(opened, opened.scanner)
+            opened.verdict = _by_first_event(opened.scanner)
+            return opened, replayed
         except BaseException:
             answer.close()
             raise
@@ -116,16 +131,6 @@ async def open_answer(
         raise FirstByteTimeout(message) from error
     finally:
         limit.close()
-
-
-async def _judge(answer: Answer, dialect: Dialect) -> Opened:
-    opened = Opened(answer, _by_status(answer.status))
-    if opened.verdict is not Verdict.GOOD or not _is_stream(answer.fields, dialect):
-        return opened
-    opened.scanner = Scanner(dialect)
-    await _peek(opened, opened.scanner)
-    opened.verdict = _by_first_event(opened.scanner)
-    return opened
 
 
 async def _peek(opened: Opened, scanner: Scanner) -> None:
@@ -158,17 +163,17 @@ async def _more(opened: Opened, until_s: float | None) -> bytes | None:
 
 def _by_status(status: int) -> Verdict:
     if status < 400:
-        return Verdict.GOOD
+        return GOOD
     if status in BUSY_STATUSES:
-        return Verdict.BUSY
-    return Verdict.CLIENT_FAULT if status < 500 else Verdict.FAILED
+        return BUSY
+    return CLIENT_FAULT if status < 500 else FAILED
 
 
 def _by_first_event(scanner: Scanner) -> Verdict:
     if scanner.error is None:
         # The same refusal after another hop inside the engine: no error object, only this finish_reason. After content
         # it means that somebody aborted this very request, which must not be made again elsewhere.
-        return Verdict.BUSY if scanner.aborted and not scanner.first_content else Verdict.GOOD
+        return BUSY if scanner.aborted and not scanner.first_content else GOOD
     return _by_status(scanner.error.status or 500)
 
 

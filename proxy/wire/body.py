@@ -28,22 +28,27 @@ class Bodies:
         self.rules = rules
         self.held_bytes = 0
 
+    def take(self, request: Request) -> "Body":
+        """The body of a request that has come whole, or has none. Raises BodyTooLarge and BodiesFull."""
+        body = Body(self)
+        if request.incoming.expected:
+            body.require(request.incoming.length or 0)
+            content = request.incoming.take()
+            body.grow(len(content))
+            body.content = content
+        return body
+
     async def read(self, request: Request) -> "Body":
         """The body as received, still content-encoded; whoever gets it frees it.
 
         Raises BodyTooLarge and BodiesFull (before reading, where Content-Length says so), BodyTimeout when the client
         pauses or is too slow, InvalidRequest when its framing is broken.
         """
-        body = Body(self)
         incoming = request.incoming
-        if not incoming.expected:
-            return body
+        if incoming.ended:
+            return self.take(request)
+        body = Body(self)
         body.require(incoming.length or 0)
-        if incoming.ended:  # most bodies have come whole by now, and those need no timer
-            content = incoming.take()
-            body.grow(len(content))
-            body.content = content
-            return body
         try:
             body.content = await _collect(incoming, self.rules, body)
         except BaseException:

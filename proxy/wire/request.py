@@ -122,6 +122,13 @@ class Request:
         self.client = client
         self.keeps = keeps
 
+    @property
+    def task(self) -> "asyncio.Task[None]":
+        """The task that answers it."""
+        task = self.client.task
+        assert task is not None
+        return task
+
     def text(self, name: bytes, default: str = "") -> str:
         """The values of a header (its name in lower case) as text, `default` where it did not come."""
         value = self.by_name.get(name)
