@@ -97,7 +97,7 @@ class Passage:
         self._out: Downstream
         self._backend: Side
         self._guard: StallGuard | None = None
-        self._over: asyncio.Future[CrossoverError | None] | None = None
+        self._over: asyncio.Future[None] | None = None
 
     async def run(self, request: Request, stamps: Fields) -> None:
         """Pass the whole answer on. Raises ConnectionError when the client is gone; a backend's failure ends up in
@@ -158,12 +158,16 @@ class Passage:
 
     def came(self, framed: bytes, payload: bytes) -> None:
         """See Sink.came."""
-        if self._begun:
-            self._push(framed, payload)
-            self._guard.since_s = self._guard.now_s()  # type: ignore[union-attr]  # there while bytes come
-            self._on_bytes()
-        else:
-            self._came_first(payload)
+        try:
+            if self._begun:
+                self._push(framed, payload)
+                self._guard.since_s = self._guard.now_s()  # type: ignore[union-attr]  # there while bytes come
+                self._on_bytes()
+            else:
+                self._came_first(payload)
+        except Exception as defect:  # noqa: BLE001 - no fault of the backend, whose connection would take it for one
+            self.opened.answer.close()
+            self._fail(defect)
 
     def ended(self) -> None:
         """See Sink.ended."""
@@ -255,9 +259,20 @@ class Passage:
 
     def _finish(self, error: CrossoverError | None) -> None:
         """The answer is over; only the first word counts."""
-        if self._over is not None and not self._over.done():
+        over = self._over
+        if over is None or over.done():
+            return
+        try:
             self._conclude(error)
-            self._over.set_result(None)
+        except Exception as defect:  # noqa: BLE001 - unsaid, it would leave the request waiting
+            self._fail(defect)
+        else:
+            over.set_result(None)
+
+    def _fail(self, defect: Exception) -> None:
+        """Something of ours is broken: the request, which has called nothing here, is told."""
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(defect)
 
     def _conclude(self, error: CrossoverError | None) -> None:
         """Write the end that the answer deserves. What breaks behind a stream's own end costs nobody a word."""
