@@ -205,7 +205,7 @@ async def test_a_closed_door_speaks_the_dialect_of_the_route(app: App) -> None:
 )
 async def test_with_two_kinds_of_engines_only_what_both_have_is_let_in(path: str, let_in: bool) -> None:
     async with opened() as (app, _, _b):
-        app.door.engines = frozenset(EngineKind)
+        app.door.engines = tuple(EngineKind)
         said = await ask(app.port, request(path, chat()))
     assert (said.status == 200) is let_in
     assert let_in or said.status == 404
