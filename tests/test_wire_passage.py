@@ -23,9 +23,7 @@ USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}
 DONE = b"data: [DONE]\n\n"
 
 
-def streaming(
-    *pieces: bytes, peeked: tuple[bytes, ...] = (), dialect: Dialect = Dialect.CHAT, **more: Any
-) -> Opened:
+def streaming(*pieces: bytes, peeked: tuple[bytes, ...] = (), dialect: Dialect = Dialect.CHAT, **more: Any) -> Opened:
     """A stream of which `peeked` was read for judging."""
     scanner = Scanner(dialect)
     for piece in peeked:

@@ -80,12 +80,11 @@ async def under_way(
     async def handler(came: Request) -> None:
         await passage.run(came, [])
 
-    async with served(handler) as server:
-        async with RawClient(server.port) as client:
-            await client.send(request("/", b"", "connection: close", method=method, version=version))
-            await client.head()
-            await until(lambda: fake.sink, what="the sink")
-            yield Under(client, fake, passage, server.book.closings)
+    async with served(handler) as server, RawClient(server.port) as client:
+        await client.send(request("/", b"", "connection: close", method=method, version=version))
+        await client.head()
+        await until(lambda: fake.sink, what="the sink")
+        yield Under(client, fake, passage, server.book.closings)
 
 
 # ---------------------------------------------------------------- framing
