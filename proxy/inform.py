@@ -18,7 +18,7 @@ from proxy.trip import asked_role
 from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import Bodies
 from proxy.wire.connection import Call
-from proxy.wire.downstream import Reply, kept_reply
+from proxy.wire.downstream import BODILESS, Reply, kept_reply
 from proxy.wire.kept import Kept
 from proxy.wire.pair import Line, Pair
 from proxy.wire.request import Request
@@ -163,4 +163,8 @@ async def _whole(opened: Opened, within_s: float) -> Kept:
 
 def _respond(request: Request, told: _Told, request_id: str) -> Reply:
     stamps = [(b"x-request-id", request_id.encode()), (b"x-crossover-backend", told.role.value.encode())]
-    return kept_reply(told.answer, stamps, bodiless=request.method == "HEAD")
+    bodiless = request.method == "HEAD"
+    reply = kept_reply(told.answer, stamps, bodiless=bodiless)
+    if bodiless and reply.status not in BODILESS:
+        reply.length = len(told.answer.body)
+    return reply

@@ -1,5 +1,6 @@
 """The clients' port lets in what is listed, answers for itself, and refuses the rest in the right shape."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from fakes.engine import Exchange, FakeEngine
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
-from fakes.until import until
+from fakes.until import turns, until
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.app import App, Phase
@@ -43,9 +44,18 @@ async def get(app: App, path: str, method: str = "GET", *lines: str) -> Said:
 
 def refusals(app: App) -> dict[str, float]:
     """How often the door refused, by code."""
+    return by_code(app, "crossover_refusals_total")
+
+
+def failures(app: App) -> dict[str, float]:
+    """How many requests for an engine failed, by code."""
+    return by_code(app, "crossover_failures_total")
+
+
+def by_code(app: App, name: str) -> dict[str, float]:
     families = text_string_to_metric_families(app.metrics.exposition().decode())
     samples = [sample for family in families for sample in family.samples]
-    return {one.labels["code"]: one.value for one in samples if one.name == "crossover_refusals_total"}
+    return {one.labels["code"]: one.value for one in samples if one.name == name}
 
 
 def require_refused(said: Said, status: int, code: str) -> None:
@@ -195,7 +205,7 @@ async def test_a_closed_door_speaks_the_dialect_of_the_route(app: App) -> None:
 )
 async def test_with_two_kinds_of_engines_only_what_both_have_is_let_in(path: str, let_in: bool) -> None:
     async with opened() as (app, _, _b):
-        app.door.engines = frozenset(EngineKind)
+        app.door.engines = tuple(EngineKind)
         said = await ask(app.port, request(path, chat()))
     assert (said.status == 200) is let_in
     assert let_in or said.status == 404
@@ -227,9 +237,6 @@ MALFORMED = {
     + HOST
     + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
     "negative length": b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST + b"content-length: -1\r\n\r\n",
-    "bad chunk size": b"POST /v1/chat/completions HTTP/1.1\r\n"
-    + HOST
-    + b"transfer-encoding: chunked\r\n\r\n1zz\r\n{}\r\n",
 }
 
 
@@ -241,6 +248,20 @@ async def test_what_is_no_http_gets_400_and_nothing_after_it_is_served(app: App,
         require_refused(said, 400, "invalid_request")
         assert await client.rest() == b""
     assert refusals(app) == {"invalid_request": 1}
+
+
+async def test_a_body_that_breaks_its_framing_is_400_to_a_request_that_has_come(app: App) -> None:
+    """However the two are cut: the request counts among those for an engine, not among the refused."""
+    head = b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n"
+    rest = b"1zz\r\n{}\r\n" + request("/healthz", method="GET")
+    for pieces in ((head + rest,), (head, rest), (head + rest[:1], rest[1:])):
+        async with RawClient(app.port) as client:
+            for piece in pieces:
+                await client.send(piece)
+                await turns(20)
+            require_refused(await client.answer(), 400, "invalid_request")
+            assert await client.rest() == b""
+    assert (failures(app), refusals(app)) == ({"invalid_request": 3}, {})
 
 
 async def test_a_malformed_request_is_no_error_of_ours_in_the_log(capfdbinary: Any) -> None:
@@ -261,9 +282,12 @@ async def test_head_and_body_that_never_come_hold_nothing_up(app: App) -> None:
 # ---------------------------------------------------------------- what we failed to catch
 
 
+WORD = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
+
+
 async def stuck(exchange: Exchange) -> None:
     await exchange.stream_head()
-    await exchange.event({"choices": [{"index": 0, "delta": {"content": "one"}}]})
+    await exchange.event(WORD)
     await exchange.gone()
 
 
@@ -295,9 +319,21 @@ async def test_a_write_to_a_client_that_left_is_no_failure_of_ours(capfdbinary: 
     assert b"request_failed" not in capfdbinary.readouterr().out
 
 
-async def test_a_defect_after_the_head_is_logged_and_never_answered_over_it(capfdbinary: Any) -> None:
+@pytest.mark.parametrize("defect", ["feed", "rest"])
+async def test_a_defect_after_the_head_is_logged_and_never_answered_over_it(capfdbinary: Any, defect: str) -> None:
+    """Nor told as the engine's: it meets the request while its connection hands a piece, or the end, over."""
+    goes_on = asyncio.Event()
+
+    async def engine(exchange: Exchange) -> None:
+        await exchange.stream_head()
+        await exchange.event(WORD)
+        await goes_on.wait()
+        await exchange.event(WORD)
+        await exchange.chunk(b"data: [DONE]\n\n")
+        await exchange.end()
+
     async with (
-        FakeEngine(script=stuck) as a,
+        FakeEngine(script=engine) as a,
         FakeEngine(role="baseline") as b,
         running(settings(a.url, b.url, log={"level": "debug"})) as app,
     ):
@@ -307,9 +343,31 @@ async def test_a_defect_after_the_head_is_logged_and_never_answered_over_it(capf
             await client.chunk()
             passage = next(iter(app.relay.trips))._passage
             assert passage is not None
-            passage.opened.answer._content.set_exception(RuntimeError("words"))  # type: ignore[attr-defined]
-            assert b"HTTP/1.1" not in await client.rest()
+            passage._hold = Broken(defect)  # type: ignore[assignment]
+            goes_on.set()
+            rest = await client.rest()
+        assert not rest.endswith(b"0\r\n\r\n")
+        assert b"HTTP/1.1" not in rest
+        assert b"error" not in rest
         await until(lambda: not app.relay.trips)
         assert refusals(app) == {"internal_error": 1}
+        assert app.desk.snapshot().in_flight == 0
     lines = [orjson.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     assert [(line["event"], line["error"]) for line in lines if "error" in line] == [("request_failed", "RuntimeError")]
+
+
+class Broken:
+    """A hold with a defect in one of its methods."""
+
+    overflowed = False
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def feed(self, data: bytes) -> bytes:
+        if self.where == "feed":
+            raise RuntimeError("words")
+        return data
+
+    def rest(self) -> bytes:
+        raise RuntimeError("words")

@@ -556,14 +556,18 @@ async def test_calls_that_fail_or_are_given_up_leave_nothing_behind_for_the_coll
     async def finish(upstream: Upstream) -> None:
         await read(await upstream.send(call()))
 
+    def alive() -> list[object]:
+        return [each for each in gc.get_objects() if isinstance(each, Answer | AnswerHead | Connection | Call)]
+
     gc.collect()
+    others = alive()  # of other tests
     gc.disable()
     try:
         async with reached(Peers(endless, half_body, half_head, bad_chunk, garbage, plain, endless)) as (_, upstream):
             for act in (give_up, fail, fail, fail, fail, finish, give_up):
                 await act(upstream)
             await until(lambda: not upstream._open, what="the end of the connections")
-            left = [each for each in gc.get_objects() if isinstance(each, Answer | AnswerHead | Connection | Call)]
+            left = [each for each in alive() if not any(each is other for other in others)]
     finally:
         gc.enable()
     assert left == []

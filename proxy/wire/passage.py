@@ -116,7 +116,7 @@ class Passage:
         self._client: Client
         self._backend: Side
         self._guard: StallGuard | None = None
-        self._over: asyncio.Future[CrossoverError | None] | None = None
+        self._over: asyncio.Future[None] | None = None
 
     async def run(self, request: Request, stamps: Fields) -> None:
         """Pass the whole answer on. Raises ConnectionError when the client is gone; a backend's failure ends up in
@@ -187,27 +187,31 @@ class Passage:
     def came(self, framed: bytes, payload: bytes) -> None:
         """See Sink.came. Whole events of a stream that flows cost no more than their passing on."""
         guard = self._guard
-        if (
-            self._skims
-            and framed
-            and payload.endswith(EVENT_END)
-            and ERROR_KEY not in payload
-            and len(payload) <= UNREAD_MAX_BYTES
-        ):
-            self._unread.append(payload)  # type: ignore[union-attr]  # there since it skims
-            # Past `_out`, whose head is out and whose end is not: a call less for each event.
-            if (transport := self._client.transport) is not None:
-                transport.write(framed)
-            now_s = self._last_s = guard.since_s = self._clock()  # type: ignore[union-attr]  # there while bytes come
-        elif self._begun:
-            self._push(framed, payload)
-            now_s = guard.since_s = self._clock()  # type: ignore[union-attr]
-        else:
-            self._came_first(payload)
-            return
-        if now_s >= self._lived_s:
-            self._lived_s = now_s + LIVES_EVERY_S
-            self._on_bytes()
+        try:
+            if (
+                self._skims
+                and framed
+                and payload.endswith(EVENT_END)
+                and ERROR_KEY not in payload
+                and len(payload) <= UNREAD_MAX_BYTES
+            ):
+                self._unread.append(payload)  # type: ignore[union-attr]  # there since it skims
+                # Past `_out`, whose head is out and whose end is not: a call less for each event.
+                if (transport := self._client.transport) is not None:
+                    transport.write(framed)
+                now_s = self._last_s = guard.since_s = self._clock()  # type: ignore[union-attr]  # there as well
+            elif self._begun:
+                self._push(framed, payload)
+                now_s = guard.since_s = self._clock()  # type: ignore[union-attr]
+            else:
+                self._came_first(payload)
+                return
+            if now_s >= self._lived_s:
+                self._lived_s = now_s + LIVES_EVERY_S
+                self._on_bytes()
+        except Exception as defect:  # noqa: BLE001 - no fault of the backend, whose connection would take it for one
+            self.opened.answer.close()
+            self._fail(defect)
 
     def ended(self) -> None:
         """See Sink.ended."""
@@ -320,9 +324,20 @@ class Passage:
 
     def _finish(self, error: CrossoverError | None) -> None:
         """The answer is over; only the first word counts."""
-        if self._over is not None and not self._over.done():
+        over = self._over
+        if over is None or over.done():
+            return
+        try:
             self._conclude(error)
-            self._over.set_result(None)
+        except Exception as defect:  # noqa: BLE001 - unsaid, it would leave the request waiting
+            self._fail(defect)
+        else:
+            over.set_result(None)
+
+    def _fail(self, defect: Exception) -> None:
+        """Something of ours is broken: the request, which has called nothing here, is told."""
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(defect)
 
     def _conclude(self, error: CrossoverError | None) -> None:
         """Write the end that the answer deserves. What breaks behind a stream's own end costs nobody a word."""

@@ -29,13 +29,12 @@ def installed() -> bool:
 
 
 @pytest.fixture(scope="session")
-def node(request: pytest.FixtureRequest) -> str:
+def node() -> str:
     """The node binary, with the SDK installed beside this file: once, also where several workers ask for it."""
     binaries = [shutil.which(name) for name in ("node", "npm")]
     if None in binaries:
         pytest.skip("node and npm are not both installed")
-    lock = request.config.cache.mkdir("npm") / "lock"
-    with lock.open("w") as held:
+    with (HERE / "package-lock.json").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         if not installed():
             done = subprocess.run(

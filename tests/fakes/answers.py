@@ -13,6 +13,11 @@ from proxy.wire.connection import Call
 SSE = [(b"content-type", b"text/event-stream")]
 
 
+def framed(payload: bytes) -> bytes:
+    """A chunk, with a size as we never write one: it tells chunks that were passed on from those framed anew."""
+    return b"%06X\r\n%b\r\n" % (len(payload), payload)
+
+
 @dataclass
 class FakeAnswer:
     """Gives its pieces one read at a time, then raises `failure`, hangs, or ends; a sink gets them all at once."""
@@ -59,8 +64,7 @@ class FakeAnswer:
     def say(self, payload: bytes) -> None:
         """More comes, in a chunk of its own."""
         assert self.sink is not None
-        framed = b"%x\r\n%b\r\n" % (len(payload), payload) if self.framing is Framing.CHUNKED else b""
-        self.sink.came(framed, payload)
+        self.sink.came(framed(payload) if self.framing is Framing.CHUNKED else b"", payload)
 
     def pause(self) -> None:
         self.paused.append(True)

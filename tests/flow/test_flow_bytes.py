@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from hashlib import sha256
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from fakes.engine import Exchange, FakeEngine
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said
+from fakes.until import turns
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
@@ -19,16 +22,29 @@ from proxy.app import App
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
+# Of the loop: in so many a piece has crossed the proxy. In fewer, all is there before the first of it was passed on.
+TURNS = 10
+
+
+class Framing(StrEnum):
+    """How an engine frames what it says."""
+
+    CHUNKED = "transfer-encoding: chunked"
+    LENGTH = "content-length: {}"
+    CLOSE = "connection: close"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An answer: its body, where it is cut, and how it is framed."""
+    """An answer: its body, where that is cut into chunks, how it is framed, and where the bytes on the wire are cut;
+    without `writes` they are cut where the chunks are."""
 
     body: bytes
     cuts: tuple[int, ...] = ()
-    chunked: bool = True
+    framing: Framing = Framing.CHUNKED
     content_type: str = "application/json"
+    size_line: bytes = b"%x\r\n"
+    writes: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -40,30 +56,40 @@ class Stage:
     planned: Planned = field(default_factory=lambda: Planned(b""))
     sent: list[str] = field(default_factory=list)
 
-    def ask(self, target: str, body: bytes, cuts: tuple[int, ...], *, chunked: bool, answer: Planned) -> Said:
+    def ask(
+        self, target: str, body: bytes, cuts: tuple[int, ...], *, chunked: bool, answer: Planned, version: str = "1.1"
+    ) -> Said:
         self.planned = answer
         self.sent.clear()
-        return self.runner.run(self._ask(target, body, cuts, chunked=chunked))
+        return self.runner.run(self._ask(target, body, cuts, chunked=chunked, version=version))
 
-    async def _ask(self, target: str, body: bytes, cuts: tuple[int, ...], *, chunked: bool) -> Said:
+    async def _ask(self, target: str, body: bytes, cuts: tuple[int, ...], *, chunked: bool, version: str) -> Said:
         async with RawClient(self.app.port) as client:
             framing = "transfer-encoding: chunked" if chunked else f"content-length: {len(body)}"
             kind = "content-type: application/octet-stream"
-            head = f"POST {target} HTTP/1.1\r\nhost: p\r\n{kind}\r\n{framing}\r\n\r\n".encode()
+            head = f"POST {target} HTTP/{version}\r\nhost: p\r\n{kind}\r\n{framing}\r\n\r\n".encode()
             await client.send(head)
             await write_cut(client.writer, body, cuts, chunked=chunked)
             return await client.answer()
 
 
 async def write_cut(writer: asyncio.StreamWriter, body: bytes, cuts: tuple[int, ...], *, chunked: bool) -> None:
-    """Write a body in pieces, each in a segment of its own as far as the kernel allows."""
+    """Write a body in pieces, each in a segment of its own as far as the kernel allows, and heard before the next."""
     for piece in pieces(body, cuts):
         writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
         await writer.drain()
-        await asyncio.sleep(0)
+        await turns(TURNS)
     if chunked:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
+
+
+def on_the_wire(planned: Planned) -> list[bytes]:
+    """The body as it is framed, chunk by chunk."""
+    if planned.framing is not Framing.CHUNKED:
+        return [planned.body]
+    chunks = [planned.size_line % len(piece) + piece + b"\r\n" for piece in pieces(planned.body, planned.cuts)]
+    return [*chunks, b"0\r\n\r\n"]
 
 
 def pieces(body: bytes, cuts: tuple[int, ...]) -> Iterator[bytes]:
@@ -79,9 +105,14 @@ def stage() -> Iterator[Stage]:
     async def script(exchange: Exchange) -> None:
         made[0].sent.append(sha256(exchange.request.body).hexdigest())
         planned = made[0].planned
-        framing = "transfer-encoding: chunked" if planned.chunked else f"content-length: {len(planned.body)}"
+        framing, chunked = planned.framing.format(len(planned.body)), planned.framing is Framing.CHUNKED
         await exchange.head("200 OK", f"content-type: {planned.content_type}", framing)
-        await write_cut(exchange.writer, planned.body, planned.cuts, chunked=planned.chunked)
+        if planned.writes is None:
+            await write_cut(exchange.writer, planned.body, planned.cuts, chunked=chunked)
+        else:
+            await write_cut(exchange.writer, b"".join(on_the_wire(planned)), planned.writes, chunked=False)
+        if planned.framing is Framing.CLOSE:
+            exchange.writer.close()
 
     async def start() -> App:
         a, b = FakeEngine(script=script), FakeEngine(role="baseline", script=script)
@@ -130,6 +161,10 @@ def streams(draw: st.DrawFn) -> bytes:
     return body + DONE.replace(b"\n", end)
 
 
+def framing_of(chunked: bool) -> Framing:
+    return Framing.CHUNKED if chunked else Framing.LENGTH
+
+
 @given(target=TARGETS, body=BODIES, cuts=CUTS, chunked=st.booleans())
 @effort(max_examples=50)
 def test_the_engine_gets_the_requests_bytes(
@@ -144,16 +179,42 @@ def test_the_engine_gets_the_requests_bytes(
 def test_the_client_gets_the_bytes_of_a_plain_answer(
     stage: Stage, target: str, body: bytes, cuts: tuple[int, ...], chunked: bool
 ) -> None:
-    said = stage.ask(target, b"{}", (), chunked=False, answer=Planned(body, cuts, chunked))
+    said = stage.ask(target, b"{}", (), chunked=False, answer=Planned(body, cuts, framing_of(chunked)))
     assert (said.whole, sha256(said.body).hexdigest()) == (True, sha256(body).hexdigest())
 
 
 @given(body=streams(), cuts=CUTS, chunked=st.booleans())
 @effort(max_examples=50)
 def test_the_client_gets_the_bytes_of_a_stream(stage: Stage, body: bytes, cuts: tuple[int, ...], chunked: bool) -> None:
-    planned = Planned(body, cuts, chunked, EVENT_STREAM)
+    planned = Planned(body, cuts, framing_of(chunked), EVENT_STREAM)
     said = stage.ask("/v1/chat/completions", b'{"stream":true}', (), chunked=False, answer=planned)
     assert (said.whole, said.body) == (True, body)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Planned:
+    """A stream, cut into chunks at some of its events' ends and elsewhere, and on the wire at some of the
+    chunks' ends and elsewhere."""
+    body = draw(streams())
+    ends = [mark.end() for mark in re.finditer(rb"\n\n|\r\n\r\n|\r\r", body)]
+    planned = Planned(
+        body,
+        (*draw(st.lists(st.sampled_from(ends))), *draw(CUTS)),
+        draw(st.sampled_from(Framing)),
+        EVENT_STREAM,
+        draw(st.sampled_from([b"%x\r\n", b"%06X\r\n", b"%x;name=value\r\n"])),
+    )
+    edges = list(accumulate(len(chunk) for chunk in on_the_wire(planned)))
+    return replace(planned, writes=(*draw(st.lists(st.sampled_from(edges))), *draw(CUTS)))
+
+
+@given(planned=plans(), version=st.sampled_from(["1.1", "1.0"]))
+@effort(max_examples=200)
+def test_the_client_decodes_what_the_engine_sent_wherever_chunks_and_reads_are_cut(
+    stage: Stage, planned: Planned, version: str
+) -> None:
+    said = stage.ask("/v1/chat/completions", b'{"stream":true}', (), chunked=False, answer=planned, version=version)
+    assert (said.whole, said.body) == (True, planned.body)
 
 
 @given(words=st.lists(WORDS, min_size=1, max_size=20), cuts=CUTS)
