@@ -1,15 +1,16 @@
 """Connections without sockets: a transport in memory, and an engine behind the client that the proxy sends with.
 
-Everything of the proxy and of aiohttp above a transport is the real thing. Not here: what is sent over it (front.py,
+Everything of the proxy above a transport is the real thing. Not here: what is sent over it (front.py,
 backend.py).
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
-import aiohttp
 from fuzz.http_reader import Request, read_requests
+
+from proxy.wire.calls import Upstream
+from proxy.wire.connection import Connection
 
 PEER = ("127.0.0.9", 1234)
 
@@ -90,19 +91,18 @@ class Engine:
         self.pipes: list[Pipe] = []
         self.reply: Reply = lambda _request, _pipe: None
 
-    def serve(self, session: aiohttp.ClientSession) -> aiohttp.ClientSession:
-        """Make a session's new connections lead here."""
-        connector: Any = session.connector
+    def serve(self, upstream: Upstream) -> None:
+        """Make an upstream's new connections lead here."""
 
-        async def connected(*_: object) -> Any:
-            protocol = connector._factory()
-            pipe = Pipe(protocol, self._came)
+        async def connected(loop: asyncio.AbstractEventLoop, *, keeps: bool) -> Connection:
+            connection = Connection(loop, upstream, keeps=keeps)
+            pipe = Pipe(connection, self._came)
             self.pipes.append(pipe)
-            protocol.connection_made(pipe)
-            return protocol
+            connection.connection_made(pipe)
+            upstream._open.add(connection)
+            return connection
 
-        connector._create_connection = connected
-        return session
+        upstream._connect = connected  # type: ignore[method-assign]
 
     def forget(self) -> None:
         """End all connections, and begin anew."""
