@@ -64,10 +64,10 @@ class House:
             backend.circuit, backend.health, backend.failures = Circuit(), Health(up=True), FailureWeight()
             backend.recovered_at_s = None
 
-    def connect(self) -> Pipe:
+    def connect(self, *, slow: bool = False) -> Pipe:
         """A client's connection."""
         client = self.app._front()
-        pipe = Pipe(client)
+        pipe = Pipe(client, slow=slow)
         client.connection_made(pipe)
         return pipe
 
