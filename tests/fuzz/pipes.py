@@ -61,7 +61,7 @@ class Pipe(asyncio.Transport):
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._loop.call_soon(self.protocol.connection_lost, None)
+            self._loop.call_soon(self._lost)
 
     def abort(self) -> None:
         self.close()
@@ -109,6 +109,10 @@ class Pipe(asyncio.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         assert isinstance(protocol, asyncio.Protocol)
         self.protocol = protocol
+
+    def _lost(self) -> None:
+        self.protocol.connection_lost(None)
+        del self.protocol  # as every real transport does
 
     def _drained(self) -> None:
         self._full = False
