@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import orjson
 from structlog.typing import FilteringBoundLogger
 
-from proxy.errors import BodiesFull, CrossoverError, KeyRefused, ShuttingDown, UpgradeRefused
+from proxy.errors import BodiesFull, CrossoverError, KeyRefused, ShuttingDown, UpgradeRefused, without_frames
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics
@@ -80,7 +80,7 @@ class Door:
         except KeyRefused as error:
             return self._refuse(error, self._dialect(request), request_id, request)
         except CrossoverError as error:
-            return self._refuse(error, dialect, request_id, request)
+            return self._refuse(without_frames(error), dialect, request_id, request)
 
     def _request_id(self, request: Request) -> str:
         came = headers.request_id(request.by_name)

@@ -4,6 +4,9 @@ The shapes of error bodies are in protocol/dialects.py; translating foreign erro
 """
 
 from enum import StrEnum
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Side(StrEnum):
@@ -257,3 +260,13 @@ class StreamCut(UpstreamError):
     """An answer began and ended without its dialect's end."""
 
     code = "stream_cut"
+
+
+def without_frames(error: E) -> E:
+    """The error, its causes and theirs without their tracebacks. These hold the locals of every function that an error
+    passed: where the error is among them, only the garbage collector can ever free all that they hold."""
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__context__
+    return error

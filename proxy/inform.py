@@ -8,7 +8,14 @@ import asyncio
 from dataclasses import dataclass
 
 from proxy.dispatch import Desk
-from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, RouteRefused, UpstreamError
+from proxy.errors import (
+    BackendBroken,
+    BackendUnreachable,
+    FirstByteTimeout,
+    RouteRefused,
+    UpstreamError,
+    without_frames,
+)
 from proxy.model import Dialect, Role
 from proxy.protocol import headers
 from proxy.protocol.engines import shows_keys
@@ -72,7 +79,7 @@ class Informer:
             try:
                 told = await self._ask(request, backend, body, request_id, named=named)
             except UpstreamError as error:
-                trouble = error
+                trouble = without_frames(error)
                 continue
             if told.answer.status < 500:
                 _guard(route, told.answer)

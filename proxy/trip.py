@@ -20,6 +20,7 @@ from proxy.errors import (
     ShuttingDown,
     Side,
     UpstreamError,
+    without_frames,
 )
 from proxy.hearing import Hearing, Record, Trouble
 from proxy.model import Decision, Outcome, RequestFacts, Role, Traits, Usage
@@ -125,7 +126,7 @@ class Trip:
         try:
             return await self._go()
         except CrossoverError as error:
-            return self._refuse(error)
+            return self._refuse(without_frames(error))
         except ConnectionError:
             self._gone()
             raise
@@ -391,6 +392,7 @@ class Trip:
             self._body.free()
 
     def _settle(self) -> None:
+        self._task = None  # one that was cancelled keeps our frames, and they keep us
         self._free()
         self._hearing.closed()
         assignment, self._assignment = self._assignment, None

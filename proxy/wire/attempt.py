@@ -91,6 +91,7 @@ class _Limit:
     def close(self) -> None:
         """The wait is over."""
         self._timer.cancel()
+        del self._task  # one that was cancelled keeps the frames it was in, and those keep this limit
 
 
 async def open_answer(

@@ -108,6 +108,8 @@ async def _collect(incoming: Incoming, rules: BodyRules, body: Body) -> bytes:
                     limit.reschedule(clock() + rules.pause_s)
     except TimeoutError as error:
         raise _late(rules, since_bytes) from error
+    finally:
+        del limit  # it keeps its task, which keeps this frame where it was cancelled here
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

@@ -141,6 +141,7 @@ class Passage:
                 await out.drain()
         finally:
             answer.close()
+            self._on_bytes = _nothing
 
     def end(self, error: CrossoverError) -> None:
         """Break the passage off from outside: the client is told `error`."""
@@ -301,6 +302,7 @@ class Passage:
         finally:
             guard.close()
             out.on_full = out.on_room = None
+            self._backend.on_stall = _nothing
 
     def _full(self) -> None:
         self.opened.answer.pause()
@@ -370,3 +372,7 @@ class Passage:
         if told and scanner is not None:
             self._out.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
         self._out.cut(told=told)
+
+
+def _nothing() -> None:
+    """In place of a callback that would keep whoever keeps the passage."""

@@ -67,7 +67,7 @@ class Reader:
         """Read no more, and let go of what holds this reader."""
         self.closed = True
         self._incoming = self._offer = None
-        self._parser = None  # type: ignore[assignment]
+        self._parser = self._client = None  # type: ignore[assignment]
 
     # ------------------------------------------------------------ what the parser tells
 

@@ -15,6 +15,7 @@ import pytest
 from fakes.endings import Flaky, Storm, by_id
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, chat, request
+from fakes.unfreed import unfreed
 from fakes.until import until
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -136,7 +137,8 @@ async def stormy(host: str = "127.0.0.1", **sections: Any) -> AsyncIterator[Stor
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.wire.upstream.POOL_IDLE_S", 0.5)  # kept connections need not be waited for
+    for path in ("calls", "control"):  # kept connections need not be waited for
+        monkeypatch.setattr(f"proxy.wire.{path}.POOL_IDLE_S", 0.5)
     monkeypatch.setattr("fakes.raw.WITHIN_S", 60.0)  # on a busy machine a storm is slow, and that is no fault
 
 
@@ -181,6 +183,20 @@ async def test_h7_after_a_storm_nothing_is_left_whatever_the_policy_the_role_and
         assert storm.tallies["refuse"].refused > 0
         later(storm.app)
         assert {await where_idle_traffic_goes(storm, number) for number in range(3, 6)} == went_before
+
+
+async def test_h7_nothing_of_a_request_waits_for_the_garbage_collector_whatever_its_end() -> None:
+    """What only the collector frees is memory, and later the collector's own time, for every single request."""
+    sections = {"routing": {"policy": "overflow", "allow_header": True}, "circuit": {"max_failures": 1000}}
+    async with stormy(**sections) as storm:
+        descriptors, tasks = open_descriptors(), len(asyncio.all_tasks())
+        await storm.rage(range(SMALL))
+        await quiet(storm, descriptors, tasks)
+        with unfreed() as found:
+            await storm.rage(range(SMALL, 2 * SMALL))
+            await quiet(storm, descriptors, tasks)
+        check_endings(storm, SMALL)
+    assert not found
 
 
 def test_h7_a_request_releases_what_it_took_exactly_once() -> None:

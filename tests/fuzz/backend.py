@@ -1,7 +1,8 @@
 """Raw bytes as an engine's answer: the client gets valid HTTP, never a broken answer as a whole one, and no bytes that
 the engine did not send.
 
-Byte 0 chooses the request, byte 1 the cuts, byte 2 how the engine ends; the rest is what it answers.
+Byte 0 chooses the request, byte 1 the cuts, byte 2 how the engine ends and how quick the client is; the rest is what it
+answers.
 """
 
 import re
@@ -77,13 +78,13 @@ def backend(data: bytes) -> None:
 
 async def _converse(home: House, ask: tuple[bytes, bytes, bytes], script: Script) -> None:
     method, target, body = ask
-    pipe = home.connect()
+    pipe = home.connect(slow=bool(script.ending & 8))
     head = b"%b %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (method, target, len(body))
     pipe.give(head + body)
     await home.wait(PEEKED_S)
     if not script.ending & 4:
         await home.wait(ALL_TIMERS_S)
-        answers = _require_answer(bytes(pipe.written), method, script, closed=pipe.closed)
+        answers = _require_answer(bytes(pipe.written), method, script, closed=pipe.ended)
         if body is STREAM and target in ENDED_BY_DONE:
             _require_ended(answers)
     pipe.end()

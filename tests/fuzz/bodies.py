@@ -5,7 +5,6 @@ Every reader is total: it gives a sane value for any bytes, the same one each ti
 
 import math
 import sys
-from dataclasses import astuple
 from types import FrameType
 
 import orjson
@@ -118,7 +117,7 @@ class _Calls:
 
 
 def _require_counts(usage: Usage) -> None:
-    require(all(type(count) is int and count >= 0 for count in astuple(usage)), f"usage {usage}")
+    require(all(type(count) is int and count >= 0 for count in usage), f"usage {usage}")
 
 
 def _require_load(load: EngineLoad | None) -> None:

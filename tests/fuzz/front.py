@@ -27,7 +27,7 @@ def front(data: bytes) -> None:
     async def scenario(home: House) -> None:
         home.engine.reply = _reply
         pipe = await _send(home, sent, cut, ending)
-        _require_honest(home, sent, bytes(pipe.written), closed=pipe.closed)
+        _require_honest(home, sent, bytes(pipe.written), closed=pipe.ended)
         await _require_well(home)
 
     house().run(scenario)
@@ -99,7 +99,7 @@ async def _require_well(home: House) -> None:
     pipe = home.connect()
     pipe.give(NORMAL)
     await home.moment()
-    answers = read_responses(bytes(pipe.written), [b"POST"], closed=pipe.closed)
+    answers = read_responses(bytes(pipe.written), [b"POST"], closed=pipe.ended)
     require([one.status for one in answers] == [200], f"a normal request is not served any more: {answers}")
     pipe.end()
     await home.moment()

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from fakes.proxy import settings
 from fakes.waiting import LeapingLoop
 from fuzz.pipes import Engine, Pipe
-from proxy.wire.upstream import AiohttpUpstream, open_session
 
 from proxy import logs
 from proxy.app import App, Phase
@@ -19,7 +18,6 @@ from proxy.routing import retries
 from proxy.routing.blackhole import FailureWeight
 from proxy.routing.breaker import Circuit
 from proxy.routing.health import Health
-from proxy.wire.names import Names
 
 # Shorter than any timer of the proxy: a sleep this long ends when all else only waits.
 MOMENT_S = 1e-5
@@ -40,10 +38,7 @@ class House:
         app = App(chosen, logs.configure("json", chosen.log.level), lambda: chosen)
         app.phase = Phase.SERVING
         for line in app.pair.connect(line_rules(chosen)):
-            upstream = line.upstream
-            assert isinstance(upstream, AiohttpUpstream)
-            upstream._session = self.engine.serve(open_session(1.0, Names(), keep=True))
-            upstream._fresh = self.engine.serve(open_session(1.0, Names(), keep=False))
+            self.engine.serve(line.upstream)
         return app
 
     def run(self, scenario: Callable[["House"], Awaitable[None]]) -> None:
@@ -69,11 +64,11 @@ class House:
             backend.circuit, backend.health, backend.failures = Circuit(), Health(up=True), FailureWeight()
             backend.recovered_at_s = None
 
-    def connect(self) -> Pipe:
+    def connect(self, *, slow: bool = False) -> Pipe:
         """A client's connection."""
-        handler = self.app._front()
-        pipe = Pipe(handler)
-        handler.connection_made(pipe)
+        client = self.app._front()
+        pipe = Pipe(client, slow=slow)
+        client.connection_made(pipe)
         return pipe
 
     async def moment(self) -> None:

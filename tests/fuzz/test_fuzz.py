@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.unfreed import unfreed
 from fuzz import house, http_reader
 from fuzz.http_reader import read_requests
 from fuzz.mutations import mutated
@@ -14,6 +15,8 @@ from fuzz.targets import CORPUS, TARGETS, Target
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\n"
+# Garbage is kept until it is counted: a few hundred inputs make enough.
+UNFREED = 300
 INPUTS = [(target, path) for target in TARGETS.values() for path in target.seeds()]
 
 
@@ -37,6 +40,16 @@ def test_its_properties_hold_on_inputs_made_from_the_corpus(target: Target) -> N
         except Exception as error:
             error.add_note(f"target {target.name}, input {data!r}: save it in {target.corpus}")
             raise
+
+
+@pytest.mark.parametrize("target", [TARGETS["front"], TARGETS["backend"]], ids=lambda target: target.name)
+def test_nothing_of_a_connection_waits_for_the_garbage_collector(target: Target) -> None:
+    seeds = [path.read_bytes() for path in target.seeds()]
+    target.run(seeds[0])  # makes what all of them share
+    with unfreed() as found:
+        for data in [*seeds, *mutated(seeds, target.words, UNFREED, target.name)]:
+            target.run(data)
+    assert not found
 
 
 def test_every_folder_of_the_corpus_is_some_targets() -> None:

@@ -10,7 +10,7 @@ from fakes.storm.books import Books, Record
 from fakes.storm.fates import reset
 from fakes.storm.plan import Plan
 
-from proxy.front import MAX_AHEAD_BYTES
+from proxy.wire.client import MAX_AHEAD_BYTES
 
 # Back-pressure should reach the proxy early: a client's buffer is small.
 BUFFER_BYTES = 1 << 16
