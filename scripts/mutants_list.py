@@ -46,7 +46,7 @@ MUTANTS = (
         "a request whose client left stays counted",
         "disconnects leaks",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "        if assignment is not None:\n            self._desk.settle(",
             '        if assignment is not None and not self._outcome.startswith("client_gone"):\n            self._desk.settle(',
         ),
@@ -57,7 +57,7 @@ MUTANTS = (
         "herd accounting",
         ("proxy/state/ledger.py", "        self.in_flight += lease.weight\n", ""),
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "        self._passage = passage\n",
             "        self._passage = passage\n        self._assignment.lease.book.in_flight += self._assignment.lease.weight\n",
         ),
@@ -77,9 +77,9 @@ MUTANTS = (
         "a stream that breaks is made again on the other backend",
         "retries truncation",
         (
-            "proxy/relay.py",
-            "        response = await passage.run(self._request, self._stamps())\n",
-            "        response = await passage.run(self._request, self._stamps())\n        if passage.error is not None:\n            again = await self._attempt(self._relay.pair.line(self._desk.backends[1]))\n            while isinstance(again, Opened) and (data := await again.answer.read()):\n                await response.write(data)\n",
+            "proxy/trip.py",
+            "        await passage.run(self._request, self._stamps())\n",
+            "        await passage.run(self._request, self._stamps())\n        if passage.error is not None:\n            again = await self._attempt(self._means.pair.line(self._desk.backends[1]))\n            while isinstance(again, Opened) and (data := await again.answer.read()):\n                passage._out.write(data)\n",
         ),
     ),
     _mutant(
@@ -107,7 +107,7 @@ MUTANTS = (
         "an engine's refusal of a wrong request counts as its failure",
         "breaker",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL",
             "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.FAILURE",
         ),
@@ -117,7 +117,7 @@ MUTANTS = (
         "an engine that says it is busy counts as failing",
         "busy_engines",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             'BackendBusy("the backend\'s queue is full"), Event.NEUTRAL,',
             'BackendBusy("the backend\'s queue is full"), Event.FAILURE, certain=True,',
         ),
@@ -143,8 +143,8 @@ MUTANTS = (
         "bodies bodies_memory framing",
         (
             "proxy/wire/passage.py",
-            "        if ready:\n            await response.write(ready)\n",
-            "        if ready:\n            await response._payload_writer.write(ready, drain=False)\n",
+            "        self.opened.answer.pause()\n",
+            "",
         ),
     ),
     _mutant(
@@ -153,9 +153,10 @@ MUTANTS = (
         "framing",
         (
             "proxy/wire/passage.py",
-            "        ready = hold.feed(data)\n",
-            '        ready = hold.feed(data)\n        self._late = getattr(self, "_late", b"") + ready\n        ready, self._late = (self._late, b"") if len(self._late) > 4096 or scanner.finished else (b"", self._late)\n',
+            "            ready = self._hold.feed(payload)\n",
+            '            ready = getattr(self, "_late", b"") + self._hold.feed(payload)\n            ready, self._late = (ready, b"") if len(ready) > 4096 or scanner.finished else (b"", ready)\n',
         ),
+        ("proxy/wire/passage.py", '        "_last_s",\n', '        "_last_s",\n        "_late",\n'),
     ),
     _mutant(
         "invented-end",
@@ -163,8 +164,8 @@ MUTANTS = (
         "truncation",
         (
             "proxy/wire/passage.py",
-            "sequence_number=scanner.events))\n        response.cut(told=told)\n",
-            'sequence_number=scanner.events))\n        await response.write(b"data: [DONE]\\n\\n")\n',
+            "sequence_number=scanner.events))\n        self._out.cut(told=told)\n",
+            'sequence_number=scanner.events))\n        self._out.write(b"data: [DONE]\\n\\n")\n        self._out.end()\n',
         ),
     ),
     _mutant(
@@ -173,15 +174,15 @@ MUTANTS = (
         "truncation",
         (
             "proxy/wire/passage.py",
-            '        raise StreamCut("the backend ended its stream before the answer was complete")\n',
-            "",
+            '        return StreamCut("the backend ended its stream before the answer was complete")\n',
+            "        return None\n",
         ),
     ),
     _mutant(
         "client-gone-unnoticed",
         "a client that leaves before its answer is not noticed",
         "disconnects",
-        ("proxy/front.py", "            handler_cancellation=True,", "            handler_cancellation=False,"),
+        ("proxy/wire/client.py", "            self._task.cancel()\n", "            pass\n"),
     ),
     _mutant(
         "stale-look",
@@ -229,29 +230,42 @@ MUTANTS = (
         "hidden-total-limit",
         "an answer may take a second in all",
         "timeouts",
-        ("proxy/wire/upstream.py", "aiohttp.ClientTimeout(total=None,", "aiohttp.ClientTimeout(total=1,"),
+        (
+            "proxy/wire/calls.py",
+            "        if answer is not None:\n            return answer\n",
+            '        if answer is not None:\n            late = lambda: connection._answer is answer and connection._fail("the answer took too long")\n            loop.call_at(sent_at_s + 1, late)\n            return answer\n',
+        ),
     ),
     _mutant(
         "unpacked-with-label",
         "compressed answers are unpacked and keep their label",
         "bodies",
-        ("proxy/wire/upstream.py", "        auto_decompress=False,\n", "        auto_decompress=True,\n"),
+        (
+            "proxy/wire/passage.py",
+            "        scanner, out = self._scanner, self._out\n",
+            '        scanner, out = self._scanner, self._out\n        if (b"gzip" in dict(self.opened.answer.fields).values()):\n            self._unpacker = getattr(self, "_unpacker", None) or __import__("zlib").decompressobj(47)\n            framed, payload = b"", self._unpacker.decompress(payload)\n',
+        ),
+        ("proxy/wire/passage.py", '        "_scanner",\n', '        "_scanner",\n        "_unpacker",\n'),
     ),
     _mutant(
         "redirects-followed",
         "an engine's redirect is followed by the proxy",
         "headers",
         (
-            "proxy/wire/upstream.py",
-            "                allow_redirects=False,\n                trace",
-            "                allow_redirects=True,\n                trace",
+            "proxy/wire/calls.py",
+            "        if answer is not None:\n            return answer\n",
+            '        if answer is not None and answer.status in (301, 302, 303, 307, 308):\n            answer.close()\n            there = dict(answer.fields).get(b"location", b"/").decode()\n            where = urlsplit(there if there.startswith("http") else f"http://{self._host}:{self._port}{there}")\n            words = call.head.split(b" ", 2)\n            head = b" ".join((words[0], where.path.encode(), words[2]))\n            upstream = Upstream(where.geturl(), connect_s=self._connect_s)\n            return await upstream.send(Call(call.method, head, call.body), fresh=True)\n        if answer is not None:\n            return answer\n',
         ),
     ),
     _mutant(
         "environment-proxy",
         "the environment's proxy stands between proxy and engines",
         "environment",
-        ("proxy/wire/upstream.py", "        trust_env=False,\n", "        trust_env=True,\n"),
+        (
+            "proxy/wire/calls.py",
+            "        parts = urlsplit(url)\n",
+            "        from urllib.request import getproxies, proxy_bypass\n\n        parts = urlsplit(url)\n        if not proxy_bypass(parts.netloc):\n            parts = urlsplit(getproxies().get(parts.scheme, url))\n",
+        ),
     ),
     _mutant(
         "reload-forgets",
@@ -284,7 +298,7 @@ MUTANTS = (
         "an engine's error body is replaced by one of ours",
         "errors",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "            if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:\n",
             "            if False:\n",
         ),
@@ -296,7 +310,7 @@ MUTANTS = (
         (
             "proxy/door.py",
             "        self._metrics.refused(error.code)\n",
-            "        self._metrics._refusals.add((request.path,))\n",
+            "        self._metrics._refusals.add((request.target,))\n",
         ),
     ),
     _mutant(
@@ -306,7 +320,7 @@ MUTANTS = (
         (
             "proxy/door.py",
             '"status": error.status, "code": error.code}\n',
-            '"status": error.status, "code": error.code}\n        said["path"] = request.path_qs\n',
+            '"status": error.status, "code": error.code}\n        said["path"] = request.target\n',
         ),
     ),
 )
