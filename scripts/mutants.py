@@ -16,11 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants_list import MUTANTS, Mutant
+from mutants_list import MUTANTS
+from mutants_terms import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a copy needs to run the cases; .venv is used from the tree itself.
-COPIED = ("proxy", "config", "tests", "scripts", "pyproject.toml", "README.md")
+COPIED = ("proxy", "config", "docs", "tests", "scripts", "pyproject.toml", "README.md", "CHANGELOG.md")
 AT_ONCE = 2
 # Of one mutant. The cases named with it take some seconds; one that makes them hang is noticed as well.
 LIMIT_S = 300
@@ -64,8 +65,8 @@ def run(mutant: Mutant) -> Found:
             (shutil.copytree if whole.is_dir() else shutil.copy2)(whole, tree / name)
         (tree / ".venv").symlink_to(ROOT / ".venv")
         plant(mutant, tree)
-        cases = [f"tests/cases/{name}" for name in mutant.tests]
-        command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "--maxfail=3", *cases]
+        tests = [f"tests/{name}" for name in mutant.tests]
+        command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "--maxfail=3", *tests]
         try:
             done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         except subprocess.TimeoutExpired:
