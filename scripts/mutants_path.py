@@ -38,7 +38,7 @@ PATH_MUTANTS = (
         "last-chunk-missing",
         "an answer in chunks that is whole does not say so",
         "framing",
-        ("proxy/wire/downstream.py", '            self._client.write(b"0\\r\\n\\r\\n")\n', "            pass\n"),
+        ("proxy/wire/downstream.py", 'b"0\\r\\n\\r\\n"', 'b""'),
     ),
     mutant(
         "beyond-its-length",
@@ -101,13 +101,19 @@ PATH_MUTANTS = (
     ),
     mutant(
         "stall-clock-stands",
-        "chunks that are poured do not put the end of a silence off",
+        "what comes of an answer does not put the end of a silence off",
         "timeouts",
         (
-            "proxy/wire/passage.py",
-            "            self._guard.since_s = self._guard.now_s()  # type: ignore[union-attr]  # there while bytes come\n",
-            "",
+            "proxy/wire/stall.py",
+            "        due_s = self.since_s + side.limit_s\n",
+            "        due_s = self._born_s + side.limit_s\n",
         ),
+        (
+            "proxy/wire/stall.py",
+            "        self.stalled: Side | None = None\n",
+            "        self.stalled: Side | None = None\n        self._born_s = self.since_s\n",
+        ),
+        ("proxy/wire/stall.py", '__slots__ = ("_backend", ', '__slots__ = ("_backend", "_born_s", '),
     ),
     # ---------------------------------------------------------------- kept connections
     mutant(
@@ -186,7 +192,7 @@ PATH_MUTANTS = (
         (
             "proxy/trip.py",
             "            self._desk.settle(assignment, self._outcome, unheard=self._unheard)\n",
-            "            self._desk.settle(assignment, self._outcome, unheard=self._unheard)\n            if self._passage is not None and self._passage._guard is not None:\n                assignment.lease.book.in_flight -= assignment.lease.weight\n",
+            "            self._desk.settle(assignment, self._outcome, unheard=self._unheard)\n            if self._passage is not None and self._passage._over is not None:\n                assignment.lease.book.in_flight -= assignment.lease.weight\n",
         ),
     ),
     mutant(
@@ -196,7 +202,7 @@ PATH_MUTANTS = (
         (
             "proxy/trip.py",
             "        if assignment is not None:\n            self._desk.settle(",
-            "        if assignment is not None and (self._passage is None or self._passage._guard is None):\n            self._desk.settle(",
+            "        if assignment is not None and (self._passage is None or self._passage._over is None):\n            self._desk.settle(",
         ),
     ),
     mutant(
@@ -204,16 +210,6 @@ PATH_MUTANTS = (
         "a request's body is held for as long as its answer runs",
         "bodies bodies_memory flow/test_flow_limits",
         ("proxy/trip.py", "        self._free()  # nothing is sent twice", "        # nothing is sent twice"),
-    ),
-    mutant(
-        "empty-stream-undelivered",
-        "a client that leaves behind the end of a stream without a word in it counts as gone",
-        "flow/test_flow_disconnect",
-        (
-            "proxy/wire/passage.py",
-            "        self.delivered = scanner.ended\n        if scanner.first_content:\n",
-            "        if scanner.first_content:\n            self.delivered = scanner.ended\n",
-        ),
     ),
     mutant(
         "ended-behind-its-end",

@@ -75,10 +75,6 @@ class Downstream:
             self._left_bytes -= len(payload)
         self._client.write(payload)
 
-    def stays_short_with(self, size_bytes: int) -> bool:
-        """Whether so many bytes more leave the body short of the length that was told: at it, it would look whole."""
-        return self._left_bytes is None or size_bytes < self._left_bytes
-
     def pass_framed(self, framed: bytes) -> None:
         """Write bytes that are whole chunks already, where the answer is chunked."""
         if not self.over:
@@ -107,6 +103,10 @@ class Downstream:
     async def drain(self) -> None:
         """Wait until there is room. Raises ConnectionError if the client is gone."""
         await self._client.room()
+
+    def stays_short_with(self, size_bytes: int) -> bool:
+        """Whether so many bytes more leave the body short of the length that was told: at it, it would look whole."""
+        return self._left_bytes is None or size_bytes < self._left_bytes
 
     def tell(self, reply: Reply) -> None:
         """Write a whole answer at once."""

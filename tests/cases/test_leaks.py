@@ -136,7 +136,8 @@ async def stormy(host: str = "127.0.0.1", **sections: Any) -> AsyncIterator[Stor
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.wire.upstream.POOL_IDLE_S", 0.5)  # kept connections need not be waited for
+    for path in ("calls", "control"):  # kept connections need not be waited for
+        monkeypatch.setattr(f"proxy.wire.{path}.POOL_IDLE_S", 0.5)
     monkeypatch.setattr("fakes.raw.WITHIN_S", 60.0)  # on a busy machine a storm is slow, and that is no fault
 
 

@@ -28,7 +28,8 @@ def test_every_promise_holds_through_a_storm_of_every_fault(
     storm_seed: int, pytestconfig: pytest.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cases H1 to H35, all at once: engines and clients do everything that they can do to each other."""
-    monkeypatch.setattr("proxy.wire.upstream.POOL_IDLE_S", 0.5)  # kept connections need not be waited for
+    for path in ("calls", "control"):  # kept connections need not be waited for
+        monkeypatch.setattr(f"proxy.wire.{path}.POOL_IDLE_S", 0.5)
     monkeypatch.setattr("fakes.raw.WITHIN_S", 30.0)  # on a busy machine a storm is slow, and that is no fault
     seconds = pytestconfig.getoption("--storm-seconds")
     uvloop.new_event_loop().close()  # the first one opens a pipe for signals that stays
