@@ -84,6 +84,16 @@ PATH_MUTANTS = (
         ),
     ),
     mutant(
+        "answers-pile-up",
+        "short answers are written on and on to a client that takes none of them",
+        "test_front_limits_behind",
+        (
+            "proxy/wire/client.py",
+            "                if self._full and self._keeps:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutant(
         "client-paused-for-good",
         "a client that was read no further behind a body that nobody took is never read again",
         "test_front test_front_limits test_front_limits_behind",

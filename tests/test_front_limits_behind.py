@@ -1,12 +1,15 @@
-"""How much is read of a client that sends on behind requests that are not answered yet."""
+"""How much is read of a client that sends on behind requests that are not answered yet, or takes no answer."""
 
 import asyncio
+import contextlib
 
+import pytest
 from fakes.raw import RawClient, request
 from fakes.serving import served
-from fakes.until import until
+from fakes.until import turns, until
 
-from proxy.wire.downstream import Reply
+from proxy.model import CloseReason
+from proxy.wire.downstream import PIECE_BYTES, Reply
 from proxy.wire.request import MAX_WAITING_BYTES, Request
 
 HUGE_BYTES = 16 << 20
@@ -34,3 +37,35 @@ async def test_body_that_waits_behind_others_is_not_read_on_when_an_answer_befor
         await until(lambda: connection._paused, what="another pause")
         assert MAX_WAITING_BYTES < third.incoming._waiting_bytes < HUGE_BYTES
         others.set()
+
+
+@pytest.mark.parametrize("size_bytes", [PIECE_BYTES - 4096, PIECE_BYTES + 4096], ids=["at once", "in pieces"])
+async def test_answers_do_not_pile_up_for_a_client_that_asks_on_and_takes_none(size_bytes: int) -> None:
+    answered_bytes = 0
+
+    async def answer(_: Request) -> Reply:
+        nonlocal answered_bytes
+        answered_bytes += size_bytes
+        return Reply(200, [], bytes(size_bytes))
+
+    async with served(answer) as server, RawClient(server.port) as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        with contextlib.suppress(ConnectionError):
+            while answered_bytes < 2 * HUGE_BYTES and not server.book.closings:
+                await client.send(request(method="GET"))
+                await turns(5)
+        assert server.book.closings == [CloseReason.FLOODED]
+
+
+async def test_client_that_takes_its_answers_late_gets_all_of_them() -> None:
+    async def answer(asked: Request) -> Reply:
+        return Reply(200, [], asked.target.encode() * PIECE_BYTES)
+
+    async with served(answer) as server, RawClient(server.port) as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(b"".join(request(f"/{number:02}", method="GET") for number in range(30)))
+        await turns(50)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for number in range(30):
+            said = await client.answer()
+            assert (said.body[:3], len(said.body)) == (b"/%02d" % number, 3 * PIECE_BYTES)
