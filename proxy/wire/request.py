@@ -38,6 +38,11 @@ class Incoming:
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
 
+    @property
+    def declared(self) -> bool:
+        """Whether the head says that there is a body, be it one of no bytes: without a word some servers refuse."""
+        return self.expected or self.length is not None
+
     def take(self) -> bytes:
         """What has come and was not taken; never waits."""
         pieces = self._pieces
