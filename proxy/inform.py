@@ -130,7 +130,7 @@ class Informer:
                 peer=request.peer.encode(),
                 drop_client_key=named,
                 attempt=NO_ATTEMPT,
-                body_bytes=len(body) if request.incoming.expected else None,
+                body_bytes=len(body) if request.incoming.declared else None,
             )
             call = Call(method, head, body)
             opened, _ = await open_answer(

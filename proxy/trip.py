@@ -268,7 +268,7 @@ class Trip:
             peer=request.peer.encode(),
             drop_client_key=self._client_name is not None,
             attempt=FIRST if self._first_failure is None else SECOND,
-            body_bytes=len(content) if request.incoming.expected else None,
+            body_bytes=len(content) if request.incoming.declared else None,
         )
         return Call(request.method, head, content)
 

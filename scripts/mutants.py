@@ -1,9 +1,10 @@
-"""Plants one fault at a time in a copy of the tree and shows which failure cases notice it.
+"""Plants one fault at a time in a copy of the tree and shows which tests notice it, by their case where they have one.
 
     scripts/mutants                    all of them, two at a time; some minutes
     scripts/mutants release-twice ...  these alone
 
-A fault that no case notices is a hole in tests/cases: exit code 1. The faults are in mutants_list.py.
+A fault that no test notices is a hole in the tests: exit code 1. The tests have to pass on a copy without a fault
+before: exit code 2 where they do not. The faults are in mutants_list.py.
 """
 
 import json
@@ -16,21 +17,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants_list import MUTANTS, Mutant
+from mutants_list import MUTANTS
+from mutants_terms import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a copy needs to run the cases; .venv is used from the tree itself.
-COPIED = ("proxy", "config", "tests", "scripts", "pyproject.toml", "README.md")
+COPIED = ("proxy", "config", "docs", "tests", "scripts", "pyproject.toml", "README.md", "CHANGELOG.md")
 AT_ONCE = 2
-# Of one mutant. The cases named with it take some seconds; one that makes them hang is noticed as well.
+# Of one mutant. The tests named with it take some seconds; one that makes them hang is noticed as well.
 LIMIT_S = 300
+# Of all tests that are named, where nothing is planted.
+SOUND_WITHIN_S = 1800
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 CASE = re.compile(r"test_(h\d+)[a-e]*_")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the cases said of one mutant: the tests that failed, or that they did not end."""
+    """What the tests said of one mutant: those that failed, or that they did not end."""
 
     mutant: Mutant
     failed: tuple[str, ...]
@@ -45,6 +49,10 @@ class Found:
 def main() -> int:
     """Returns the exit code: 0 when every fault was noticed."""
     chosen = [mutant for mutant in MUTANTS if not sys.argv[1:] or mutant.name in sys.argv[1:]]
+    sound = run(Mutant("none", "", tuple(sorted({test for each in chosen for test in each.tests})), ()), SOUND_WITHIN_S)
+    if sound.failed or sound.hung:
+        print(f"without any fault: {', '.join(sound.failed) or 'the tests do not end'}")
+        return 2
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = []
         for each in pool.map(run, chosen):
@@ -55,8 +63,8 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def run(mutant: Mutant) -> Found:
-    """Run the mutant's cases on a copy that has the fault."""
+def run(mutant: Mutant, within_s: float = LIMIT_S) -> Found:
+    """Run the mutant's tests on a copy that has the fault."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = Path(folder)
         for name in COPIED:
@@ -64,10 +72,10 @@ def run(mutant: Mutant) -> Found:
             (shutil.copytree if whole.is_dir() else shutil.copy2)(whole, tree / name)
         (tree / ".venv").symlink_to(ROOT / ".venv")
         plant(mutant, tree)
-        cases = [f"tests/cases/{name}" for name in mutant.tests]
-        command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "--maxfail=3", *cases]
+        tests = [f"tests/{name}" for name in mutant.tests]
+        command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "--maxfail=3", *tests]
         try:
-            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=within_s, check=False)
         except subprocess.TimeoutExpired:
             return Found(mutant, (), hung=True)
         return Found(mutant, tuple(FAILED.findall(done.stdout)), hung=False)

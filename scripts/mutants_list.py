@@ -1,37 +1,14 @@
 """The faults that mutants.py plants: each is one that a router, gateway or proxy has had, as a change of a few lines.
+Those that only a path without a coroutine for each chunk can have are in mutants_path.py.
 
 A change names text that is in its file exactly once; tests/test_scripts_mutants.py says when one no longer is.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Text of one file to be put in place of other text."""
-
-    file: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One fault: what is wrong then, the edits that make it so, and the files of tests/cases that should notice."""
-
-    name: str
-    fault: str
-    tests: tuple[str, ...]
-    edits: tuple[Edit, ...]
-
-
-def _mutant(name: str, fault: str, tests: str, *edits: tuple[str, str, str]) -> Mutant:
-    files = tuple(f"test_{each}.py" for each in tests.split())
-    return Mutant(name, fault, files, tuple(Edit(*edit) for edit in edits))
-
+from mutants_path import PATH_MUTANTS
+from mutants_terms import mutant
 
 MUTANTS = (
-    _mutant(
+    mutant(
         "release-twice",
         "a settled lease lowers the count twice",
         "accounting leaks",
@@ -41,28 +18,28 @@ MUTANTS = (
             "        self.in_flight -= 2 * (lease.weight - stays)\n",
         ),
     ),
-    _mutant(
+    mutant(
         "release-never",
         "a request whose client left stays counted",
         "disconnects leaks",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "        if assignment is not None:\n            self._desk.settle(",
             '        if assignment is not None and not self._outcome.startswith("client_gone"):\n            self._desk.settle(',
         ),
     ),
-    _mutant(
+    mutant(
         "count-at-headers",
         "a request counts from its answer's head on, not from the decision",
         "herd accounting",
         ("proxy/state/ledger.py", "        self.in_flight += lease.weight\n", ""),
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "        self._passage = passage\n",
             "        self._passage = passage\n        self._assignment.lease.book.in_flight += self._assignment.lease.weight\n",
         ),
     ),
-    _mutant(
+    mutant(
         "count-requests",
         "a request of n sequences counts as one",
         "accounting",
@@ -72,17 +49,17 @@ MUTANTS = (
             "        weight = 1\n",
         ),
     ),
-    _mutant(
+    mutant(
         "retry-after-commit",
         "a stream that breaks is made again on the other backend",
         "retries truncation",
         (
-            "proxy/relay.py",
-            "        response = await passage.run(self._request, self._stamps())\n",
-            "        response = await passage.run(self._request, self._stamps())\n        if passage.error is not None:\n            again = await self._attempt(self._relay.pair.line(self._desk.backends[1]))\n            while isinstance(again, Opened) and (data := await again.answer.read()):\n                await response.write(data)\n",
+            "proxy/trip.py",
+            "        await passage.run(self._request, self._stamps())\n",
+            "        await passage.run(self._request, self._stamps())\n        if passage.error is not None:\n            again = await self._attempt(self._means.pair.line(self._desk.backends[1]))\n            while isinstance(again, Opened) and (data := await again.answer.read()):\n                passage._out.write(data)\n",
         ),
     ),
-    _mutant(
+    mutant(
         "retry-without-budget",
         "every failure is tried again, whatever the budget says",
         "retries",
@@ -92,7 +69,7 @@ MUTANTS = (
             "        if left is None:\n            return True\n",
         ),
     ),
-    _mutant(
+    mutant(
         "retry-same-backend",
         "the second attempt goes to the backend that failed",
         "retries dead_engines",
@@ -102,27 +79,27 @@ MUTANTS = (
             "        role, reason = excluded, Reason.FAILOVER\n",
         ),
     ),
-    _mutant(
+    mutant(
         "breaker-counts-4xx",
         "an engine's refusal of a wrong request counts as its failure",
         "breaker",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL",
             "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.FAILURE",
         ),
     ),
-    _mutant(
+    mutant(
         "breaker-counts-busy",
         "an engine that says it is busy counts as failing",
         "busy_engines",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             'BackendBusy("the backend\'s queue is full"), Event.NEUTRAL,',
             'BackendBusy("the backend\'s queue is full"), Event.FAILURE, certain=True,',
         ),
     ),
-    _mutant(
+    mutant(
         "probe-never-freed",
         "a probe that says nothing holds a half-open circuit for ever",
         "breaker",
@@ -137,53 +114,54 @@ MUTANTS = (
             "    return circuit.probes\n",
         ),
     ),
-    _mutant(
+    mutant(
         "write-without-drain",
         "what an engine sends is taken whether its client reads or not",
-        "bodies bodies_memory framing",
+        "flow/test_flow_streams",
         (
             "proxy/wire/passage.py",
-            "        if ready:\n            await response.write(ready)\n",
-            "        if ready:\n            await response._payload_writer.write(ready, drain=False)\n",
+            "        self.opened.answer.pause()\n",
+            "",
         ),
     ),
-    _mutant(
+    mutant(
         "burst-together",
         "events are gathered before they are passed on",
         "framing",
         (
             "proxy/wire/passage.py",
-            "        ready = hold.feed(data)\n",
-            '        ready = hold.feed(data)\n        self._late = getattr(self, "_late", b"") + ready\n        ready, self._late = (self._late, b"") if len(self._late) > 4096 or scanner.finished else (b"", self._late)\n',
+            "hold.feed(payload)\n",
+            'hold.feed(payload)\n            ready = getattr(self, "_late", b"") + ready\n            ready, self._late = (ready, b"") if len(ready) > 4096 or scanner.finished else (b"", ready)\n',
         ),
+        ("proxy/wire/passage.py", '        "_last_s",\n', '        "_last_s",\n        "_late",\n'),
     ),
-    _mutant(
+    mutant(
         "invented-end",
         "a broken stream is ended with [DONE]",
         "truncation",
         (
             "proxy/wire/passage.py",
-            "sequence_number=scanner.events))\n        response.cut(told=told)\n",
-            'sequence_number=scanner.events))\n        await response.write(b"data: [DONE]\\n\\n")\n',
+            "        self._out.cut(told=told)\n",
+            '        self._out.write(b"data: [DONE]\\n\\n")\n        self._out.end()\n',
         ),
     ),
-    _mutant(
+    mutant(
         "truncation-unnoticed",
         "a stream without its end passes for whole",
         "truncation",
         (
             "proxy/wire/passage.py",
-            '        raise StreamCut("the backend ended its stream before the answer was complete")\n',
-            "",
+            '        return StreamCut("the backend ended its stream before the answer was complete")\n',
+            "        return None\n",
         ),
     ),
-    _mutant(
+    mutant(
         "client-gone-unnoticed",
         "a client that leaves before its answer is not noticed",
         "disconnects",
-        ("proxy/front.py", "            handler_cancellation=True,", "            handler_cancellation=False,"),
+        ("proxy/wire/client.py", "task.cancel()\n", "task\n"),
     ),
-    _mutant(
+    mutant(
         "stale-look",
         "decisions are made on numbers of the last second",
         "herd",
@@ -193,7 +171,7 @@ MUTANTS = (
             '        snapshot = self.__dict__.setdefault("_seen", self.snapshot())\n        if self.clock() - snapshot.at_s > 1:\n            snapshot = self._seen = self.snapshot()\n        for role in promised:\n',
         ),
     ),
-    _mutant(
+    mutant(
         "no-dwell",
         "the regime may change at any moment",
         "flapping",
@@ -203,13 +181,13 @@ MUTANTS = (
             "    if not due:\n",
         ),
     ),
-    _mutant(
+    mutant(
         "one-miss-is-down",
         "a single missed probe takes a backend out",
         "health_pages",
         ("proxy/routing/health.py", "misses >= rules.max_misses)):", "misses >= 1)):"),
     ),
-    _mutant(
+    mutant(
         "hop-by-hop-passed",
         "headers that Connection names go upstream",
         "headers",
@@ -219,41 +197,54 @@ MUTANTS = (
             "            pass\n",
         ),
     ),
-    _mutant(
+    mutant(
         "both-keys",
         "the client's key goes upstream beside the engine's",
         "headers",
         ("proxy/protocol/headers.py", "keys_pass=not (api_key or drop_client_key))", "keys_pass=True)"),
     ),
-    _mutant(
+    mutant(
         "hidden-total-limit",
         "an answer may take a second in all",
         "timeouts",
-        ("proxy/wire/upstream.py", "aiohttp.ClientTimeout(total=None,", "aiohttp.ClientTimeout(total=1,"),
+        (
+            "proxy/wire/calls.py",
+            "        if answer is not None:\n            return answer\n",
+            '        if answer is not None:\n            late = lambda: connection._answer is answer and connection._fail("the answer took too long")\n            loop.call_at(sent_at_s + 1, late)\n            return answer\n',
+        ),
     ),
-    _mutant(
+    mutant(
         "unpacked-with-label",
         "compressed answers are unpacked and keep their label",
         "bodies",
-        ("proxy/wire/upstream.py", "        auto_decompress=False,\n", "        auto_decompress=True,\n"),
+        (
+            "proxy/wire/passage.py",
+            "    def _push(self, framed: bytes, payload: bytes, *, scanned: bool = False) -> None:\n",
+            '    def _push(self, framed: bytes, payload: bytes, *, scanned: bool = False) -> None:\n        if (b"gzip" in dict(self.opened.answer.fields).values()):\n            self._unpacker = getattr(self, "_unpacker", None) or __import__("zlib").decompressobj(47)\n            framed, payload = b"", self._unpacker.decompress(payload)\n',
+        ),
+        ("proxy/wire/passage.py", '        "_scanner",\n', '        "_scanner",\n        "_unpacker",\n'),
     ),
-    _mutant(
+    mutant(
         "redirects-followed",
         "an engine's redirect is followed by the proxy",
         "headers",
         (
-            "proxy/wire/upstream.py",
-            "                allow_redirects=False,\n                trace",
-            "                allow_redirects=True,\n                trace",
+            "proxy/wire/calls.py",
+            "        if answer is not None:\n            return answer\n",
+            '        if answer is not None and answer.status in (301, 302, 303, 307, 308):\n            answer.close()\n            there = dict(answer.fields).get(b"location", b"/").decode()\n            where = urlsplit(there if there.startswith("http") else f"http://{self._host}:{self._port}{there}")\n            words = call.head.split(b" ", 2)\n            head = b" ".join((words[0], where.path.encode(), words[2]))\n            upstream = Upstream(where.geturl(), connect_s=self._connect_s)\n            return await upstream.send(Call(call.method, head, call.body), fresh=True)\n        if answer is not None:\n            return answer\n',
         ),
     ),
-    _mutant(
+    mutant(
         "environment-proxy",
         "the environment's proxy stands between proxy and engines",
         "environment",
-        ("proxy/wire/upstream.py", "        trust_env=False,\n", "        trust_env=True,\n"),
+        (
+            "proxy/wire/calls.py",
+            "        parts = urlsplit(url)\n",
+            "        from urllib.request import getproxies, proxy_bypass\n\n        parts = urlsplit(url)\n        if not proxy_bypass(parts.netloc):\n            parts = urlsplit(getproxies().get(parts.scheme, url))\n",
+        ),
     ),
-    _mutant(
+    mutant(
         "reload-forgets",
         "a backend that a reload brings back begins at zero",
         "accounting lifecycle",
@@ -263,7 +254,7 @@ MUTANTS = (
             "        book = None\n",
         ),
     ),
-    _mutant(
+    mutant(
         "waiter-started-for-nobody",
         "a request whose client left the queue is started",
         "herd",
@@ -273,40 +264,41 @@ MUTANTS = (
             "            raise\n",
         ),
     ),
-    _mutant(
+    mutant(
         "drain-cuts",
         "a stop ends running streams at once",
         "lifecycle",
         ("proxy/app.py", "self.desk.clock() + timeouts.drain_s\n", "self.desk.clock()\n"),
     ),
-    _mutant(
+    mutant(
         "error-reshaped",
         "an engine's error body is replaced by one of ours",
         "errors",
         (
-            "proxy/relay.py",
+            "proxy/trip.py",
             "            if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:\n",
             "            if False:\n",
         ),
     ),
-    _mutant(
+    mutant(
         "path-as-label",
         "metrics are labelled by what the client wrote",
         "metrics",
         (
             "proxy/door.py",
             "        self._metrics.refused(error.code)\n",
-            "        self._metrics._refusals.add((request.path,))\n",
+            "        self._metrics._refusals.add((request.target,))\n",
         ),
     ),
-    _mutant(
+    mutant(
         "path-in-the-log",
         "refused requests are logged with their path",
         "logs",
         (
             "proxy/door.py",
             '"status": error.status, "code": error.code}\n',
-            '"status": error.status, "code": error.code}\n        said["path"] = request.path_qs\n',
+            '"status": error.status, "code": error.code}\n        said["path"] = request.target\n',
         ),
     ),
+    *PATH_MUTANTS,
 )

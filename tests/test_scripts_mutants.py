@@ -8,7 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "scripts"))
 
-from mutants_list import MUTANTS, Mutant  # noqa: E402
+from mutants_list import MUTANTS  # noqa: E402
+from mutants_terms import Mutant  # noqa: E402
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -20,8 +21,8 @@ def test_text_to_change_is_there_once(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_cases_named_with_a_fault_exist(mutant: Mutant) -> None:
-    assert mutant.tests and all((ROOT / "tests" / "cases" / name).is_file() for name in mutant.tests)
+def test_tests_named_with_a_fault_exist(mutant: Mutant) -> None:
+    assert mutant.tests and all((ROOT / "tests" / name).is_file() for name in mutant.tests)
 
 
 def test_each_fault_has_a_name_of_its_own() -> None:

@@ -1,5 +1,6 @@
 """One judged answer on its way to the client, whatever becomes of either side."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 

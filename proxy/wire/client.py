@@ -176,6 +176,9 @@ class Client(asyncio.Protocol):
                     down.tell(reply)
                 else:
                     await down.tell_piecemeal(reply)
+                if self._full and self._keeps:
+                    # Else the answers to whoever asks on and takes none of them would pile up.
+                    await down.drain()
         except asyncio.CancelledError:
             self.abort()
             raise

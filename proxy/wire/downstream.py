@@ -114,6 +114,10 @@ class Downstream:
         """Wait until there is room. Raises ConnectionError if the client is gone."""
         await self._client.room()
 
+    def stays_short_with(self, size_bytes: int) -> bool:
+        """Whether so many bytes more leave the body short of the length that was told: at it, it would look whole."""
+        return self._left_bytes is None or size_bytes < self._left_bytes
+
     def tell(self, reply: Reply) -> None:
         """Write a whole answer at once."""
         head = self._whole_head(reply)

@@ -144,7 +144,9 @@ class Passage:
             self._on_bytes = _nothing
 
     def end(self, error: CrossoverError) -> None:
-        """Break the passage off from outside: the client is told `error`."""
+        """Break the passage off from outside: the client is told `error`, unless it has been told the end already."""
+        if self._over is not None and self._over.done():
+            return
         self.error = error
         self.opened.answer.close()
         self._finish(error)
@@ -368,9 +370,12 @@ class Passage:
     def _break(self, error: CrossoverError) -> None:
         self.error = error
         scanner, hold = self._scanner, self._hold
-        told = scanner is not None and hold is not None and not hold.overflowed
-        if told and scanner is not None:
-            self._out.write(dialects.error_event(error, self._dialect, sequence_number=scanner.events))
+        told = False
+        if scanner is not None and hold is not None and not hold.overflowed:
+            event = dialects.error_event(error, self._dialect, sequence_number=scanner.events)
+            told = self._out.stays_short_with(len(event))
+            if told:
+                self._out.write(event)
         self._out.cut(told=told)
 
 

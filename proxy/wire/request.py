@@ -38,6 +38,11 @@ class Incoming:
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
 
+    @property
+    def declared(self) -> bool:
+        """Whether the head says that there is a body, be it one of no bytes: without a word some servers refuse."""
+        return self.expected or self.length is not None
+
     def take(self) -> bytes:
         """What has come and was not taken; never waits."""
         pieces = self._pieces
@@ -70,8 +75,9 @@ class Incoming:
     def feed(self, data: bytes) -> None:
         """A piece has come."""
         self._pieces.append(data)
-        before, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes + len(data)
-        if before <= MAX_WAITING_BYTES < self._waiting_bytes and self._client is not None:
+        self._waiting_bytes += len(data)
+        # Each time anew: the end of an answer before makes the client read on, whoever else still waits.
+        if self._waiting_bytes > MAX_WAITING_BYTES and self._client is not None:
             self._client.pause()
         if self._waiter is not None:
             self._wake()

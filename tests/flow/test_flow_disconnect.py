@@ -250,12 +250,13 @@ async def test_engine_socket_closes_when_client_leaves_while_not_reading() -> No
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.dialect)
-async def test_client_that_leaves_behind_the_end_of_its_stream_has_been_served(sample: Sample) -> None:
+@pytest.mark.parametrize("words", [True, False], ids=["words", "no word"])
+async def test_client_that_leaves_behind_the_end_of_its_stream_has_been_served(sample: Sample, words: bool) -> None:
     """As the official clients do: they close at the last event, before the last chunk."""
 
     async def whole_but_for_the_last_chunk(exchange: Exchange) -> None:
         await exchange.stream_head(sample.content_type)
-        for event in (*sample.events, sample.end):
+        for event in (*(sample.events if words else ()), sample.end):
             await exchange.chunk(event)
         await exchange.gone()
 

@@ -68,6 +68,16 @@ async def test_own_instructions_are_not_passed_to_the_engine() -> None:
     assert "x-crossover-backend" not in await sent("x-crossover-backend: baseline")
 
 
+@pytest.mark.parametrize("target", ["/v1/chat/completions", "/tokenize"])
+async def test_body_of_no_bytes_is_told_to_the_engine_as_one(target: str) -> None:
+    async with staged() as stage:
+        for lines in (("content-length: 0",), ()):
+            head = "\r\n".join((f"POST {target} HTTP/1.1", "host: x", *lines, "", ""))
+            await ask(stage.app.port, head.encode())
+        seen = [one.header("content-length") for one in (*stage.a.requests, *stage.b.requests)]
+        assert seen == ["0", None]
+
+
 @pytest.mark.parametrize("value", ["gzip", "identity", "zstd, br;q=0", ""])
 async def test_accept_encoding_is_the_clients(value: str) -> None:
     assert (await sent(f"accept-encoding: {value}"))["accept-encoding"] == value
