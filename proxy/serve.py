@@ -23,7 +23,7 @@ from proxy.wire.reload import watch
 OK, FAILED = 0, 1
 # glibc's name for the limit from which a block is one of its own, and its value at the start.
 M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 128 * 1024
-# So many more objects than before, and the youngest are looked through for rings. Python's own 700 is reached by a dozen
+# At so many more objects than before the youngest are looked through for rings. Python's own 700 is reached by a dozen
 # requests that begin at once, and looking took a tenth of all time (15 us a request); what so many objects take, a few
 # megabytes, is the most that rings of garbage can hold back.
 NEW_OBJECTS_A_LOOK = 20_000

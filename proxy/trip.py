@@ -392,7 +392,6 @@ class Trip:
             self._body.free()
 
     def _settle(self) -> None:
-        self._task = None  # one that was cancelled keeps our frames, and they keep us
         self._free()
         self._hearing.closed()
         assignment, self._assignment = self._assignment, None

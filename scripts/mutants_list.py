@@ -85,8 +85,8 @@ MUTANTS = (
         "breaker",
         (
             "proxy/trip.py",
-            "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.NEUTRAL",
-            "Event.SUCCESS if passage.opened.verdict is Verdict.GOOD else Event.FAILURE",
+            "SUCCESS if passage.opened.verdict is GOOD else Event.NEUTRAL",
+            "SUCCESS if passage.opened.verdict is GOOD else Event.FAILURE",
         ),
     ),
     mutant(
@@ -276,7 +276,7 @@ MUTANTS = (
         "errors",
         (
             "proxy/trip.py",
-            "            if trouble.answer.scanner is None or trouble.answer.verdict is Verdict.FAILED:\n",
+            "            if trouble.answer.scanner is None or trouble.answer.verdict is FAILED:\n",
             "            if False:\n",
         ),
     ),
