@@ -131,11 +131,11 @@ class Trip:
             self._gone()
             raise
         except asyncio.CancelledError:
-            task = self._request.client.task
-            if not self._ending or task is None:
+            # Not in a local: a task that was cancelled keeps its frames, which are not to keep it.
+            if not self._ending or self._request.client.task is None:
                 self._gone()
                 raise
-            task.uncancel()
+            self._request.client.task.uncancel()
             self._outcome = Outcome.SHUT_DOWN
             return self._refuse(ShuttingDown("the proxy shut down before the request was answered; try again"))
         finally:

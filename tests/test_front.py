@@ -454,6 +454,7 @@ async def test_stream_under_way_when_the_server_leaves_is_the_last_on_its_connec
     async def stream(asked: Request) -> None:
         down = Downstream(asked)
         down.begin(200, [], length=None)
+        down.flush()
         await go.wait()
         down.end()
 

@@ -194,10 +194,10 @@ async def test_a_defect_in_the_way_of_a_request_tells_nobody_what_was_asked(styl
     async with FakeEngine() as a, FakeEngine(role="baseline") as b, running(settings(a.url, b.url)) as app:
         app.door._logger = app._front.log = logs.configure(style, "debug")
 
-        async def fail(*_: object) -> None:
+        def fail(*_: object) -> None:
             stumble("CANARY")
 
-        app.relay.admission.admit = fail  # type: ignore[method-assign,assignment]
+        app.relay.admission.at_once = fail  # type: ignore[method-assign,assignment]
         said = await ask(app.port, request(body=chat(user="CANARY")))
     out, err = capfdbinary.readouterr()
     assert said.status == 500

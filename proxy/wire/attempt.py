@@ -109,6 +109,7 @@ async def open_answer(
     Raises UpstreamError; FirstByteTimeout when neither the head nor (of a stream) the first event came in time.
     """
     limit = _Limit(task, first_byte_s)
+    del task  # one that is cancelled keeps this frame, which is not to keep it
     try:
         try:
             answer, replayed = await upstream.send(call, fresh=fresh), False

@@ -4,7 +4,10 @@ One proxy serves all executions of a process; what one leaves behind is put back
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from unittest.mock import patch
 
 from fakes.proxy import settings
 from fakes.waiting import LeapingLoop
@@ -35,7 +38,9 @@ class House:
 
     async def _built(self) -> App:
         chosen = settings("http://a:1", "http://b:1", listen={"max_body_bytes": 5000})
-        app = App(chosen, logs.configure("json", chosen.log.level), lambda: chosen)
+        # Silences are measured by the proxy's own clock: it has to leap with the loop.
+        with patch("proxy.app.time", SimpleNamespace(monotonic=self.loop.time, time=time.time)):
+            app = App(chosen, logs.configure("json", chosen.log.level), lambda: chosen)
         app.phase = Phase.SERVING
         for line in app.pair.connect(line_rules(chosen)):
             self.engine.serve(line.upstream)
