@@ -298,6 +298,7 @@ class Trip:
 
     def _give_up_waiting(self, trouble: Trouble, error: CrossoverError) -> Reply:
         """The first backend failed and the other has no room: what the first one said is the answer, if it spoke."""
+        without_frames(error)
         if self._kept is not None:
             self._failure = trouble.error.code
             return self._answer_kept(self._kept)

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 from fakes.endings import Flaky, Storm, by_id
+from fakes.engine import Exchange
+from fakes.failing import UNPROBED, hang, pinned
 from fakes.proxy import running, settings
-from fakes.raw import RawClient, chat, request
+from fakes.raw import RawClient, ask, chat, request
+from fakes.stage import staged
 from fakes.unfreed import unfreed
 from fakes.until import until
 from prometheus_client.parser import text_string_to_metric_families
@@ -196,6 +199,26 @@ async def test_h7_nothing_of_a_request_waits_for_the_garbage_collector_whatever_
             await storm.rage(range(SMALL, 2 * SMALL))
             await quiet(storm, descriptors, tasks)
         check_endings(storm, SMALL)
+    assert not found
+
+
+async def test_h7_nothing_waits_for_the_garbage_collector_where_the_other_backend_has_no_room() -> None:
+    """The first backend's own refusal is the answer then."""
+
+    async def busy(exchange: Exchange) -> None:
+        await exchange.answer(b"{}", "503 Busy")
+
+    routing = {**pinned(Role.SPECULATIVE), "allow_header": True}
+    more: dict[str, Any] = {"routing": routing, "queue": {"max_wait_s": 0.05}, "health": UNPROBED}
+    async with staged(a=busy, b=hang, max_in_flight=(256, 1), **more) as stage, RawClient(stage.app.port) as taking:
+        await taking.send(request("/v1/chat/completions", chat(), "x-crossover-backend: baseline"))
+        await until(lambda: stage.in_flight == 1, what="the other backend being full")
+        with unfreed() as found:
+            for _ in range(3):
+                said = await ask(stage.app.port, request("/v1/chat/completions", chat()))
+                assert (said.status, said.header("x-crossover-backend")) == (503, "speculative")
+            await until(lambda: len(stage.app.relay.trips) == 1, what="the end of every other request")
+        assert [facts.queue_s > 0 for facts in stage.ended] == [True] * 3
     assert not found
 
 

@@ -16,7 +16,7 @@ NOT_OURS = "/proxy/wire/control.py"
 @contextmanager
 def unfreed() -> Iterator[Counter[str]]:
     """Counts, once its block has ended, what of the proxy the block left to the collector: objects by their class and
-    frames by their function. Nothing may be under way at either end."""
+    frames by their function. What begins within has to end within."""
     found: Counter[str] = Counter()
     gc.collect()
     gc.disable()

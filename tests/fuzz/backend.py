@@ -1,20 +1,23 @@
 """Raw bytes as an engine's answer: the client gets valid HTTP, never a broken answer as a whole one, and no bytes that
 the engine did not send.
 
-Byte 0 chooses the request, byte 1 the cuts, byte 2 how the engine ends and how quick the client is; the rest is what it
+Byte 0 chooses the request, byte 1 the cuts, byte 2 how the engine ends and how quick both sides are; the rest is what it
 answers.
 """
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 
 from fuzz.draws import Draws, PropertyBroken, require
 from fuzz.house import House, house
 from fuzz.http_reader import Malformed, Request, Response, read_responses, values
-from fuzz.pipes import Pipe
+from fuzz.pipes import TAKEN_WITHIN_S, Pipe
 
 ALL_TIMERS_S = 2000.0
 PEEKED_S = 0.2
+# From one piece of an answer to the next: a slow client is not done with the one before.
+PIECE_S = TAKEN_WITHIN_S / 2
 STREAM = b'{"model":"m","stream":true,"prompt":"a","messages":[{"role":"user","content":"a"}]}'
 PLAIN = b'{"model":"m","stream":false,"prompt":"a","messages":[{"role":"user","content":"a"}]}'
 ASKS = (
@@ -43,7 +46,7 @@ GOOD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4\
 
 @dataclass
 class Script:
-    """What the engine does with each request: `said` in pieces of `size` (0: at once), then what `ending` says."""
+    """What the engine does with each request: `said` in pieces of `size` (0: one), then what `ending` says."""
 
     said: bytes
     size: int
@@ -57,8 +60,23 @@ class Script:
             pipe.give(GOOD)
             return
         size = self.size or len(self.said) or 1
-        for at in range(0, len(self.said), size):
-            pipe.give(self.said[at : at + size])
+        pieces = [self.said[at : at + size] for at in range(0, len(self.said), size)]
+        if self.ending & 16:
+            self._give_on(pipe, pieces[::-1])
+            return
+        for piece in pieces:
+            pipe.give(piece)
+        self._end(pipe)
+
+    def _give_on(self, pipe: Pipe, left: list[bytes]) -> None:
+        """One piece after the other, the last of the list first, with everybody's turn between them."""
+        if left:
+            pipe.give(left.pop())
+            asyncio.get_running_loop().call_later(PIECE_S, self._give_on, pipe, left)
+        else:
+            self._end(pipe)
+
+    def _end(self, pipe: Pipe) -> None:
         if self.ending % 2:
             pipe.end()
 
@@ -142,5 +160,7 @@ def _require_true(answer: Response, method: bytes, script: Script) -> None:
     if first.whole and b'"error"' not in answer.body:
         require(first.body.startswith(answer.body), f"{answer.body!r} where the engine said {first.body!r}")
         require(not answer.whole or answer.body == first.body, f"cut short and called whole: {answer.body!r}")
+        plain = values(first.fields, b"content-type") == [b"application/json"]
+        require(answer.whole or not plain, f"the engine's answer is whole, the client's is not: {answer}")
     if not first.whole and not first.until_close and not LAST_WORDS.search(answer.body):
         require(not answer.whole, f"the engine's answer broke off and the client's is whole: {answer}")

@@ -68,18 +68,17 @@ class Pipe(asyncio.Transport):
 
     def end(self) -> None:
         """The other side has ended the connection."""
-        if self._paused:
+        if self._paused or self._held:
             self._held.append(None)
-        elif not self.closed:
-            self.protocol.eof_received()
-            self.close()
+        else:
+            self._deliver(None)
 
     def give(self, data: bytes) -> None:
         """Bytes come from the other side."""
-        if self._paused:
+        if self._paused or self._held:
             self._held.append(data)
-        elif not self.closed and data:
-            self.protocol.data_received(data)
+        else:
+            self._deliver(data)
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -121,11 +120,16 @@ class Pipe(asyncio.Transport):
 
     def _read_on(self) -> None:
         while self._held and not self._paused:
-            data = self._held.popleft()
-            if data is None:
-                self.end()
-            else:
-                self.give(data)
+            self._deliver(self._held.popleft())
+
+    def _deliver(self, data: bytes | None) -> None:
+        if self.closed:
+            return
+        if data is None:
+            self.protocol.eof_received()
+            self.close()
+        elif data:
+            self.protocol.data_received(data)
 
 
 Reply = Callable[[Request, Pipe], None]
