@@ -28,7 +28,7 @@ AT_ONCE = 2
 LIMIT_S = 300
 # Of all tests that are named, where nothing is planted.
 SOUND_WITHIN_S = 1800
-FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 CASE = re.compile(r"test_(h\d+)[a-e]*_")
 
 
@@ -93,7 +93,8 @@ def plant(mutant: Mutant, tree: Path) -> None:
 
 def shown(found: Found) -> str:
     """One line of the table."""
-    noticed = ", ".join(found.cases) or ("hung" if found.hung else ", ".join(found.failed)) or "NOT NOTICED"
+    names = sorted({test.rpartition("::")[2].partition("[")[0] for test in found.failed})
+    noticed = ", ".join(found.cases) or ("hung" if found.hung else ", ".join(names)) or "NOT NOTICED"
     return f"{found.mutant.name:28} {noticed:20} {found.mutant.fault}"
 
 

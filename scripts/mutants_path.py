@@ -66,7 +66,7 @@ PATH_MUTANTS = (
     mutant(
         "room-not-told",
         "an engine that was held up is not read on when the client takes again",
-        "flow/test_flow_bytes",
+        "flow/test_flow_streams",
         (
             "proxy/wire/passage.py",
             "            self._guard.room()\n        self.opened.answer.resume()\n",

@@ -180,6 +180,27 @@ async def test_engine_is_held_up_by_a_client_that_does_not_read() -> None:
         assert sent_bytes[0] < 32 << 20, "what the client does not read is piled up"
 
 
+@pytest.mark.parametrize("content_type", ["text/event-stream", "application/json"])
+async def test_client_that_takes_again_gets_the_whole_of_an_answer_that_was_held_up(content_type: str) -> None:
+    writers: list[asyncio.StreamWriter] = []
+    events = [b"data: %d %b\n\n" % (number, b"x" * 32768) for number in range(1024)]
+
+    async def flood(exchange: Exchange) -> None:
+        writers.append(exchange.writer)
+        await exchange.stream_head(content_type)
+        for event in (*events, b"data: [DONE]\n\n"):
+            await exchange.chunk(event)
+        await exchange.end()
+
+    async with staged(a=flood) as stage, RawClient(stage.app.port) as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(request(body=chat(stream=True)))
+        await until(lambda: writers and writers[0].transport.get_write_buffer_size(), what="the engine held up")
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        said = await client.answer()
+        assert said.whole and said.body == b"".join(events) + b"data: [DONE]\n\n"
+
+
 async def settled(count: Callable[[], int]) -> None:
     """Wait until a count has not changed for twenty looks."""
     same, before = 0, -1
