@@ -21,7 +21,6 @@ from proxy.protocol import headers
 from proxy.protocol.engines import shows_keys
 from proxy.protocol.routes import Route
 from proxy.state.backend import Backend
-from proxy.trip import asked_role
 from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import Bodies
 from proxy.wire.connection import Call
@@ -112,7 +111,7 @@ class Informer:
 
     def _order(self, request: Request) -> list[Role]:
         """Who is asked: the one the client names, else the baseline first; ones that look down last."""
-        wanted = asked_role(request.by_name.get(b"x-crossover-backend")) or Role.BASELINE
+        wanted = headers.asked_role(request.by_name.get(b"x-crossover-backend")) or Role.BASELINE
         snapshot = self._desk.snapshot()
         return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
 

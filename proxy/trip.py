@@ -23,7 +23,7 @@ from proxy.errors import (
     without_frames,
 )
 from proxy.hearing import Hearing, Record, Trouble
-from proxy.model import Decision, Outcome, RequestFacts, Role, Traits, Usage
+from proxy.model import Decision, Outcome, RequestFacts, Traits, Usage
 from proxy.protocol import headers, openai
 from proxy.protocol.fields import Fields
 from proxy.protocol.routes import Route
@@ -40,8 +40,6 @@ from proxy.wire.pair import Line, Pair
 from proxy.wire.passage import Passage, Patience
 from proxy.wire.request import Request
 
-# The words of x-crossover-backend.
-ASKED = {role.value.encode(): role for role in Role}
 # What engines are told of a request in X-Crossover-Attempt.
 FIRST, SECOND = b"1", b"2"
 # What logs and metrics say where the client left before there was a status (nginx's number; never sent).
@@ -186,7 +184,7 @@ class Trip:
             body.content,
             named.get(b"content-type", b""),
             named.get(b"content-encoding", b""),
-            asked_role(named.get(b"x-crossover-backend")),
+            headers.asked_role(named.get(b"x-crossover-backend")),
         )
         self._read_s = self._admitted_s = self._sent_s = self._desk.clock()
         if self._traits.session and preference(self._desk.rules, self._traits) is None:
@@ -401,8 +399,3 @@ class Trip:
 
     def _stamps(self) -> Fields:
         return stamps_of(self._id, self._decision)
-
-
-def asked_role(word: bytes | None) -> Role | None:
-    """The role a client asks for by x-crossover-backend; anything else asks for nothing."""
-    return None if word is None else ASKED.get(word)

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.errors import InvalidRequest
+from proxy.model import Role
 from proxy.protocol import headers
 from proxy.protocol.fields import Fields, by_name
 from proxy.protocol.headers import (
@@ -316,3 +317,11 @@ def test_a_request_id_is_safe_to_write_anywhere(fields: Fields) -> None:
         assert found.decode().isprintable()
         assert b" " not in found
         assert 1 <= len(found) <= 128
+
+
+@pytest.mark.parametrize(
+    ("word", "role"),
+    [(None, None), (b"speculative", Role.SPECULATIVE), (b"baseline", Role.BASELINE), (b"Baseline", None), (b"", None)],
+)
+def test_role_that_a_client_asks_for_is_a_word_of_ours_or_none(word: bytes | None, role: Role | None) -> None:
+    assert headers.asked_role(word) is role

@@ -7,6 +7,7 @@ stamps.
 import re
 
 from proxy.errors import InvalidRequest
+from proxy.model import Role
 from proxy.protocol.fields import Fields, raw
 
 Keys = frozenset[tuple[bytes, bytes]]
@@ -40,6 +41,7 @@ use some dozens of names, and what is forgotten costs a few microseconds to find
 MAX_NAME_BYTES = 64
 """A longer name is judged anew each time: the longest that clients send has half of this."""
 
+_ASKED = {role.value.encode(): role for role in Role}
 # Said anew for the upstream connection, or (HTTP2-Settings, Expect) only between the client and us.
 _REPLACED = frozenset({b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"})
 # What clients of the several APIs put a key in; a cookie is one to whoever set it.
@@ -168,6 +170,11 @@ def downstream_fields(fields: Fields) -> Fields:
     if b"".join([value for _, value in kept]).translate(None, _SENDABLE):
         return [field for field in kept if not _UNSENDABLE.search(field[1])]
     return kept
+
+
+def asked_role(word: bytes | None) -> Role | None:
+    """The role a client asks for by x-crossover-backend; anything else asks for nothing."""
+    return None if word is None else _ASKED.get(word)
 
 
 def keys(fields: Fields) -> Keys:

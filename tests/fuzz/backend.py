@@ -1,8 +1,8 @@
 """Raw bytes as an engine's answer: the client gets valid HTTP, never a broken answer as a whole one, and no bytes that
 the engine did not send.
 
-Byte 0 chooses the request, byte 1 the cuts, byte 2 how the engine ends and how quick both sides are; the rest is what it
-answers.
+Byte 0 chooses the request, byte 1 the cuts, byte 2 how the engine ends and how quick both sides are; the rest is what
+it answers.
 """
 
 import asyncio
