@@ -3,10 +3,10 @@
 What happens to one of them is in trip.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Coroutine
+from typing import Any
 
 from proxy.dispatch import Desk
-from proxy.model import RequestFacts
 from proxy.protocol.routes import Route
 from proxy.trip import Means, Trip
 from proxy.wire.admission import Admission
@@ -22,21 +22,13 @@ class Relay(Means):
 
     def __init__(self, desk: Desk, admission: Admission, pair: Pair, bodies: Bodies, patience: Patience) -> None:
         super().__init__(desk, admission, pair, bodies, patience)
-        self.on_end: Callable[[RequestFacts], None] = lambda _: None
-        self.trips: set[Trip] = set()
 
-    async def carry(
+    def carry(
         self, request: Request, route: Route, request_id: str, client_name: str | None = None
-    ) -> Reply | None:
+    ) -> Coroutine[Any, Any, Reply | None]:
         """Carry one request to its end: the reply, None where an answer was passed on; or it is cancelled with its
         client. The key of a client with a name was for the proxy and goes no further."""
-        trip = Trip(self, request, route, request_id, client_name)
-        self.trips.add(trip)
-        try:
-            return await trip.run()
-        finally:
-            self.trips.discard(trip)
-            self.on_end(trip.facts())
+        return Trip(self, request, route, request_id, client_name).run()
 
     def end_all(self) -> None:
         """End every request that still runs, with an error event where its answer has begun."""

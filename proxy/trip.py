@@ -5,6 +5,7 @@ routing/, the meaning of bytes in protocol/, sockets in wire/, how an answer is 
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from proxy.dispatch import Assignment, Desk
@@ -48,13 +49,14 @@ CLIENT_CLOSED_REQUEST = 499
 
 # Bound once, like the verdicts.
 FINISHED, FAILED_BEFORE_COMMIT, SUCCESS = Outcome.FINISHED, Outcome.FAILED_BEFORE_COMMIT, Event.SUCCESS
-# Of a request whose body has not been read.
-UNREAD = Traits()
+# Of a request whose body has not been read, and of one without an answer.
+UNREAD, NO_USAGE = Traits(), Usage()
 
 
 @dataclass(slots=True)
 class Means:
-    """What requests travel by; all of it is looked up anew by each, since a reload replaces them."""
+    """What requests travel by; all of it is looked up anew by each, since a reload replaces them. `trips` are those under
+    way, `on_end` gets the facts of each that has ended."""
 
     desk: Desk
     admission: Admission
@@ -62,6 +64,8 @@ class Means:
     bodies: Bodies
     patience: Patience
     record: Record = field(default_factory=Record)
+    trips: "set[Trip]" = field(default_factory=set)
+    on_end: Callable[[RequestFacts], None] = lambda _: None
 
 
 class Trip:
@@ -121,6 +125,8 @@ class Trip:
 
     async def run(self) -> Reply | None:
         """From the first byte to the last."""
+        trips = self._means.trips
+        trips.add(self)
         try:
             return await self._go()
         except CrossoverError as error:
@@ -138,6 +144,8 @@ class Trip:
             return self._refuse(ShuttingDown("the proxy shut down before the request was answered; try again"))
         finally:
             self._settle()
+            trips.discard(self)
+            self._means.on_end(self.facts())
 
     def end(self) -> None:
         """End the request because the proxy shuts down."""
@@ -150,6 +158,7 @@ class Trip:
     def facts(self) -> RequestFacts:
         """What is known of the request; complete once `run` has returned."""
         passage = self._passage
+        usage = NO_USAGE if passage is None else passage.usage
         return RequestFacts(
             request_id=self._id,
             route=self._route.template,
@@ -164,9 +173,9 @@ class Trip:
             duration_s=self._desk.clock() - self._arrived_s,
             queue_s=self._admitted_s - self._read_s + self._waited_s,
             overhead_s=self._sent_s - self._admitted_s,
-            ttft_s=passage.ttft_s(self._arrived_s) if passage else None,
-            tpot_s=passage.tpot_s() if passage else None,
-            usage=passage.usage if passage else Usage(),
+            ttft_s=None if passage is None else passage.ttft_s(self._arrived_s),
+            tpot_s=None if passage is None else passage.tpot_s(usage.completion_tokens),
+            usage=usage,
             client=self._request.peer or None,
             client_name=self._client_name,
         )

@@ -138,14 +138,14 @@ async def test_plain_answer_has_no_first_token() -> None:
 async def test_time_per_token_needs_usage() -> None:
     passage = passage_of(streaming(WORD, WORD, STOP, DONE))
     await passed(passage)
-    assert passage.tpot_s() is None
+    assert passage.tpot_s(passage.usage.completion_tokens) is None
 
 
 async def test_time_per_token_is_the_span_over_the_tokens_after_the_first() -> None:
     opened = streaming(WORD, WORD, WORD, STOP + USAGE + DONE)
     passage = passage_of(opened, clock=a_second_a_piece(opened))
     await passed(passage)
-    assert passage.tpot_s() == 3 / 2
+    assert passage.tpot_s(passage.usage.completion_tokens) == 3 / 2
 
 
 # ---------------------------------------------------------------- ends

@@ -179,9 +179,9 @@ class Passage:
         """Seconds from `since_s` to the first content written; None before it, and for plain answers."""
         return None if self._first_s is None else self._first_s - since_s
 
-    def tpot_s(self) -> float | None:
-        """Seconds per output token after the first content; None without usage or below two tokens."""
-        if self._first_s is None or (tokens := self.usage.completion_tokens) < 2:
+    def tpot_s(self, tokens: int) -> float | None:
+        """Seconds per output token after the first content, of `tokens` in all; None for fewer than two."""
+        if self._first_s is None or tokens < 2:
             return None
         return (self._last_s - self._first_s) / (tokens - 1)
 

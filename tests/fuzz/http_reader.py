@@ -1,6 +1,6 @@
 """A strict reader of HTTP/1.1 (RFC 9112), written to be compared with: what it does not find in bytes is not there.
 
-It forgives nothing but line ends before a request and blanks before a target. Not here: any meaning of methods, targets
+It forgives nothing but line ends before a request and blanks around a target. Not here: any meaning of methods, targets
 and headers beyond what frames a message.
 """
 
@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") +([\x21-\x7e\x80-\xff]+) HTTP/(1\.[01])")
+REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") +([\x21-\x7e]+) +HTTP/(1\.[01])")
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*)?")
 FIELD = re.compile(rb"(" + TOKEN + rb"):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 DIGITS = re.compile(rb"[0-9]{1,18}")

@@ -73,7 +73,8 @@ def test_the_same_arguments_make_the_same_inputs() -> None:
         POST + b"X: a\r\n folded\r\n\r\n",
         POST + b"X: a\rb\r\n\r\n",
         b"POST / HTTP/1.1\n\n",
-        b"POST /  HTTP/1.1\r\n\r\n",
+        b"POST /\x81 HTTP/1.1\r\n\r\n",
+        b"POST / / HTTP/1.1\r\n\r\n",
     ],
 )
 def test_the_strict_reader_finds_nothing_in_what_can_be_read_in_two_ways(sent: bytes) -> None:
