@@ -7,8 +7,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from proxy.dispatch import Desk
+from proxy.means import Means
 from proxy.protocol.routes import Route
-from proxy.trip import Means, Trip
+from proxy.trip import Trip
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
 from proxy.wire.downstream import Reply

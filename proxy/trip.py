@@ -5,10 +5,8 @@ routing/, the meaning of bytes in protocol/, sockets in wire/, how an answer is 
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from proxy.dispatch import Assignment, Desk
+from proxy.dispatch import Assignment
 from proxy.errors import (
     BackendBroken,
     BackendBusy,
@@ -23,7 +21,8 @@ from proxy.errors import (
     UpstreamError,
     without_frames,
 )
-from proxy.hearing import Hearing, Record, Trouble
+from proxy.hearing import Hearing, Trouble
+from proxy.means import Means
 from proxy.model import Decision, Outcome, RequestFacts, Traits, Usage
 from proxy.protocol import headers, openai
 from proxy.protocol.fields import Fields
@@ -31,14 +30,13 @@ from proxy.protocol.routes import Route
 from proxy.routing.breaker import Event
 from proxy.routing.policy import preference
 from proxy.state.backend import Backend
-from proxy.wire.admission import Admission
 from proxy.wire.attempt import BUSY, CLIENT_FAULT, FAILED, GOOD, Opened, open_answer
-from proxy.wire.body import Bodies, Body
+from proxy.wire.body import Body
 from proxy.wire.connection import Call
 from proxy.wire.downstream import Reply, error_reply, kept_reply, stamps_of
 from proxy.wire.kept import Kept, keep
-from proxy.wire.pair import Line, Pair
-from proxy.wire.passage import Passage, Patience
+from proxy.wire.pair import Line
+from proxy.wire.passage import Passage
 from proxy.wire.request import Request
 
 # What engines are told of a request in X-Crossover-Attempt.
@@ -51,21 +49,6 @@ CLIENT_CLOSED_REQUEST = 499
 FINISHED, FAILED_BEFORE_COMMIT, SUCCESS = Outcome.FINISHED, Outcome.FAILED_BEFORE_COMMIT, Event.SUCCESS
 # Of a request whose body has not been read, and of one without an answer.
 UNREAD, NO_USAGE = Traits(), Usage()
-
-
-@dataclass(slots=True)
-class Means:
-    """What requests travel by; all of it is looked up anew by each, since a reload replaces them. `trips` are those under
-    way, `on_end` gets the facts of each that has ended."""
-
-    desk: Desk
-    admission: Admission
-    pair: Pair
-    bodies: Bodies
-    patience: Patience
-    record: Record = field(default_factory=Record)
-    trips: "set[Trip]" = field(default_factory=set)
-    on_end: Callable[[RequestFacts], None] = lambda _: None
 
 
 class Trip:

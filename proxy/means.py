@@ -1,0 +1,39 @@
+"""What requests travel by, for all of them alike: the one thing a reload has to change.
+
+What happens to one request is in trip.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from proxy.dispatch import Desk
+from proxy.hearing import Record
+from proxy.model import RequestFacts
+from proxy.wire.admission import Admission
+from proxy.wire.body import Bodies
+from proxy.wire.pair import Pair
+from proxy.wire.passage import Patience
+
+
+class Endable(Protocol):
+    """A request under way."""
+
+    def end(self) -> None:
+        """End it because the proxy shuts down."""
+        ...
+
+
+@dataclass(slots=True)
+class Means:
+    """Looked up anew by each request: a reload replaces them. `trips` are the requests under way, and `on_end` gets the
+    facts of each that has ended."""
+
+    desk: Desk
+    admission: Admission
+    pair: Pair
+    bodies: Bodies
+    patience: Patience
+    record: Record = field(default_factory=Record)
+    trips: set[Endable] = field(default_factory=set)
+    on_end: Callable[[RequestFacts], None] = lambda _: None
