@@ -245,7 +245,7 @@ async def test_passage_ended_from_outside_tells_the_reason() -> None:
 async def test_pings_do_not_put_the_end_of_a_mute_stream_off_nor_speak_for_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.wire.passage.LIVES_EVERY_S", 0.0)
+    monkeypatch.setattr("proxy.wire.express.LIVES_EVERY_S", 0.0)
     lives: list[bool] = []
     opened = streaming(b": ping\n\n", *[b": ping\n\n"] * 5, WORD, STOP, DONE)
     passage = passage_of(opened)

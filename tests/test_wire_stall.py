@@ -16,7 +16,7 @@ UNREAD_S = 10.0
 def guarded() -> Iterator[tuple[StallGuard, list[str]]]:
     called: list[str] = []
     backend, client = Side(STALL_S, lambda: called.append("backend")), Side(UNREAD_S, lambda: called.append("client"))
-    guard = StallGuard(backend, client, clock=asyncio.get_running_loop().time)
+    guard = StallGuard(backend, client, clock=asyncio.get_running_loop().time, heard_s=lambda: -1.0)
     try:
         yield guard, called
     finally:

@@ -4,7 +4,7 @@ Not here: the socket and the framing (connection.py), and when a connection is k
 """
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 from proxy.errors import BackendBroken, UpstreamError
 from proxy.protocol.answer_head import AnswerHead
@@ -35,6 +35,10 @@ class Source(Protocol):
 
     def steer(self, *, reading: bool) -> None:
         """Read from the engine, or not."""
+        ...
+
+    def divert(self, to: Any) -> None:
+        """Have what is read told to `to` first, see connection.Diversion."""
         ...
 
     def give_up(self, answer: "Answer") -> None:
@@ -121,6 +125,11 @@ class Answer:
         """Read again."""
         self._held = False
         self._steer()
+
+    def divert(self, to: Any) -> None:
+        """Have what is read told to `to` first, see connection.Diversion. Only between two chunks."""
+        if self._source is not None:
+            self._source.divert(to)
 
     def close(self) -> None:
         """Give the answer up: its connection is closed at once unless the whole answer has come. A reader that waits

@@ -47,13 +47,20 @@ class Home(Protocol):
         ...
 
 
+class Diversion(Protocol):
+    """What takes a connection's reads in its place, and steps aside for all that is not for it. (It is an
+    asyncio.Protocol as well. While it stands there a request is not written, so nothing tells of that.)"""
+
+    behind: "Connection | None"
+
+
 class Connection(asyncio.Protocol):
     """`fault` says why the last call has no answer; `silent` whether not one byte of one has come. `opened_s` and
     `idle_s` are instants of the loop's clock: when it was made, and since when it is kept."""
 
     __slots__ = (
-        "_answer", "_bodiless", "_chunks", "_full", "_head", "_home", "_interim", "_keeps", "_left", "_loop",
-        "_reading", "_rest", "_waiter", "closed", "fault", "idle_s", "opened_s", "silent", "transport",
+        "_answer", "_bodiless", "_chunks", "_diversion", "_full", "_head", "_home", "_interim", "_keeps", "_left",
+        "_loop", "_reading", "_rest", "_waiter", "closed", "fault", "idle_s", "opened_s", "silent", "transport",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, home: Home, *, keeps: bool) -> None:
@@ -64,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._head: AnswerHead | None = None
         self._answer: Answer | None = None
         self._chunks: Chunks | None = None
+        self._diversion: Diversion | None = None
         self._left = 0
         self._bodiless = False
         self._interim = 0
@@ -102,6 +110,7 @@ class Connection(asyncio.Protocol):
         self._rest = None
         if not self.closed:
             self.closed = True
+            self.undivert()  # the loop may deliver what it has read already
             self.transport.abort()
 
     def give_up(self, answer: Answer) -> None:
@@ -119,6 +128,19 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
+
+    def divert(self, to: Diversion) -> None:
+        """See Source.divert."""
+        if self.is_usable() and self._rest is None:
+            self._diversion, to.behind = to, self
+            self.transport.set_protocol(cast(asyncio.Protocol, to))
+
+    def undivert(self) -> None:
+        """Take the reads back."""
+        diversion, self._diversion = self._diversion, None
+        if diversion is not None:
+            diversion.behind = None
+            self.transport.set_protocol(self)
 
     # ------------------------------------------------------------ what the transport tells
 

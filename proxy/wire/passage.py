@@ -7,7 +7,6 @@ an invented finish. Why an answer was chosen is not here.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,19 +21,12 @@ from proxy.protocol.sse import Scanner
 from proxy.wire.attempt import Opened
 from proxy.wire.client import Client
 from proxy.wire.downstream import Downstream, add_stamps
+from proxy.wire.express import ERROR_KEY, EVENT_END, Express
 from proxy.wire.request import Request
 from proxy.wire.stall import Side, StallGuard
 
-# While one sequence streams, nothing but its end tells anything: of the events before only the last few are read, once
-# the stream is over. They are finish, counts and end mark, and room for pings among them.
-UNREAD_PIECES = 8
 # Longer pieces are read as they come: what is kept unread is memory of every stream.
 UNREAD_MAX_BYTES = 4096
-# What ends an event, and what every error in one holds (in a text its quotation marks would be escaped).
-EVENT_END = b"\n\n"
-ERROR_KEY = b'"error"'
-# A stream says that its backend lives so often at most.
-LIVES_EVERY_S = 0.1
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
 
@@ -64,6 +56,7 @@ class Passage:
         "_client",
         "_clock",
         "_dialect",
+        "_express",
         "_first_s",
         "_guard",
         "_hold",
@@ -71,13 +64,11 @@ class Passage:
         "_kept_bytes",
         "_last_s",
         "_limits",
-        "_lived_s",
         "_on_bytes",
         "_out",
         "_over",
         "_scanner",
         "_skims",
-        "_unread",
         "_written",
         "committed",
         "error",
@@ -108,10 +99,10 @@ class Passage:
         self._kept_bytes = 0
         self._begun = False
         self._first_s: float | None = None
-        self._last_s = self._lived_s = 0.0
+        self._last_s = 0.0
         self._written = False
         self._skims = False  # whole events may pass unread
-        self._unread: deque[bytes] | None = None
+        self._express: Express | None = None  # there since it first could
         self._out: Downstream
         self._client: Client
         self._backend: Side
@@ -142,6 +133,8 @@ class Passage:
         finally:
             answer.close()
             self._on_bytes = _nothing
+            if self._express is not None:
+                self._express.retire()
 
     def end(self, error: CrossoverError) -> None:
         """Break the passage off from outside: the client is told `error`, unless it has been told the end already."""
@@ -171,8 +164,7 @@ class Passage:
     @property
     def complained(self) -> bool:
         """Whether the engine reported an error inside its stream."""
-        if self._unread:
-            self._read_up()
+        self._read_up()
         return self._scanner is not None and self._scanner.error is not None
 
     def ttft_s(self, since_s: float) -> float | None:
@@ -183,7 +175,7 @@ class Passage:
         """Seconds per output token after the first content, of `tokens` in all; None for fewer than two."""
         if self._first_s is None or tokens < 2:
             return None
-        return (self._last_s - self._first_s) / (tokens - 1)
+        return (max(self._last_s, self._heard_s()) - self._first_s) / (tokens - 1)
 
     # ------------------------------------------------------------ bytes, as the backend's connection hands them over
 
@@ -198,20 +190,17 @@ class Passage:
                 and ERROR_KEY not in payload
                 and len(payload) <= UNREAD_MAX_BYTES
             ):
-                self._unread.append(payload)  # type: ignore[union-attr]  # there since it skims
-                # Past `_out`, whose head is out and whose end is not: a call less for each event.
-                if (transport := self._client.transport) is not None:
-                    transport.write(framed)
-                now_s = self._last_s = guard.since_s = self._clock()  # type: ignore[union-attr]  # there as well
+                self._out.pass_framed(framed)
+                express = self._express = self._express or self._an_express()
+                express.unread.append(payload)
+                express.at_s = self._clock()
+                self.opened.answer.divert(express)
             elif self._begun:
                 self._push(framed, payload)
-                now_s = guard.since_s = self._clock()  # type: ignore[union-attr]
+                guard.since_s = self._clock()  # type: ignore[union-attr]  # there while bytes come
+                self._on_bytes()
             else:
                 self._came_first(payload)
-                return
-            if now_s >= self._lived_s:
-                self._lived_s = now_s + LIVES_EVERY_S
-                self._on_bytes()
         except Exception as defect:  # noqa: BLE001 - no fault of the backend, whose connection would take it for one
             self.opened.answer.close()
             self._fail(defect)
@@ -230,8 +219,7 @@ class Passage:
             self._keep(payload)
             ready = payload
         else:
-            if self._unread:
-                self._read_up()
+            self._read_up()
             if not scanned:
                 scanner.feed(payload)
             ready = hold.feed(payload)
@@ -244,8 +232,6 @@ class Passage:
             if self._first_s is None:
                 self._first_s = self._last_s
             self._skims = self._may_skim and ready is payload and scanner.at_boundary
-            if self._skims and self._unread is None:
-                self._unread = deque(maxlen=UNREAD_PIECES)
 
     @property
     def _may_skim(self) -> bool:
@@ -255,12 +241,17 @@ class Passage:
 
     def _read_up(self) -> None:
         """Read what has passed unread."""
-        unread, scanner = self._unread, self._scanner
-        if unread and scanner is not None:
-            self._unread = None
-            self._skims = False
-            for payload in unread:
-                scanner.feed(payload)
+        express, scanner = self._express, self._scanner
+        if express is not None and scanner is not None:
+            while express.unread:
+                scanner.feed(express.unread.popleft())
+
+    def _an_express(self) -> Express:
+        return Express(self._client, clock=self._clock, lives=self._on_bytes)
+
+    def _heard_s(self) -> float:
+        """When the newest event passed unread."""
+        return float("-inf") if self._express is None else self._express.at_s
 
     def _came_first(self, payload: bytes) -> None:
         """Bytes while no data had come. Pings do not put the end of a mute stream off, nor speak for the engine."""
@@ -294,7 +285,9 @@ class Passage:
         self._over = asyncio.get_running_loop().create_future()
         self._backend = Side(limits.stall_s if self._begun else limits.first_byte_s, self._stall)
         client = Side(limits.unread_s, lambda: request.client.drop(CloseReason.UNREAD))
-        guard = self._guard = StallGuard(self._backend, client, clock=self._clock, least_s=limits.stall_s)
+        guard = self._guard = StallGuard(
+            self._backend, client, clock=self._clock, heard_s=self._heard_s, least_s=limits.stall_s
+        )
         out.on_full, out.on_room = self._full, self._room
         try:
             if out.full:
@@ -345,8 +338,7 @@ class Passage:
 
     def _conclude(self, error: CrossoverError | None) -> None:
         """Write the end that the answer deserves. What breaks behind a stream's own end costs nobody a word."""
-        if self._unread:
-            self._read_up()
+        self._read_up()
         scanner = self._scanner
         if error is None and scanner is not None:
             scanner.close()

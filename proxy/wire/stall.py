@@ -18,18 +18,27 @@ class StallGuard:
     """Watches both sides of one passage, which waits for one of them at any time: for the client while it is `full`,
     else for the backend. The side that stands still for longer than its limit is stalled, once.
 
-    `since_s` is the instant of `clock` since when it waits, which whoever hears of the backend sets anew: one attribute
-    a chunk, which one timer looks at now and then, instead of one timer for each chunk. `least_s` is the least limit
-    that either side will ever have.
+    `since_s` is the instant of `clock` since when it waits, which whoever hears of the backend sets anew, or tells when
+    asked: one timer asks `heard_s` now and then, instead of one timer for each chunk. `least_s` is the least limit that
+    either side will ever have.
     """
 
-    __slots__ = ("_backend", "_client", "_every_s", "_loop", "_now_s", "_timer", "_waits_for", "since_s", "stalled")
+    __slots__ = (
+        *("_backend", "_client", "_every_s", "_heard_s", "_loop", "_now_s", "_timer", "_waits_for"),
+        *("since_s", "stalled"),
+    )
 
     def __init__(
-        self, backend: Side, client: Side, *, clock: Callable[[], float], least_s: float = float("inf")
+        self,
+        backend: Side,
+        client: Side,
+        *,
+        clock: Callable[[], float],
+        heard_s: Callable[[], float],
+        least_s: float = float("inf"),
     ) -> None:
         loop = self._loop = asyncio.get_running_loop()
-        self._now_s = clock
+        self._now_s, self._heard_s = clock, heard_s
         self._backend = backend
         self._client = client
         self._waits_for = backend
@@ -52,6 +61,7 @@ class StallGuard:
 
     def _look(self) -> None:
         side, now_s = self._waits_for, self._now_s()
+        self.since_s = max(self.since_s, self._heard_s())
         due_s = self.since_s + side.limit_s
         if now_s >= due_s and side is not self.stalled:
             self.stalled = side

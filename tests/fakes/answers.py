@@ -66,6 +66,9 @@ class FakeAnswer:
         assert self.sink is not None
         self.sink.came(framed(payload) if self.framing is Framing.CHUNKED else b"", payload)
 
+    def divert(self, to: object) -> None:
+        """Nothing is read here."""
+
     def pause(self) -> None:
         self.paused.append(True)
 
