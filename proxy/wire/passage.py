@@ -181,7 +181,6 @@ class Passage:
 
     def came(self, framed: bytes, payload: bytes) -> None:
         """See Sink.came. Whole events of a stream that flows cost no more than their passing on."""
-        guard = self._guard
         try:
             if (
                 self._skims
@@ -195,9 +194,11 @@ class Passage:
                 express.unread.append(payload)
                 express.at_s = self._clock()
                 self.opened.answer.divert(express)
+                self._on_bytes()
             elif self._begun:
                 self._push(framed, payload)
-                guard.since_s = self._clock()  # type: ignore[union-attr]  # there while bytes come
+                if self._guard is not None:
+                    self._guard.since_s = self._clock()
                 self._on_bytes()
             else:
                 self._came_first(payload)
@@ -285,9 +286,8 @@ class Passage:
         self._over = asyncio.get_running_loop().create_future()
         self._backend = Side(limits.stall_s if self._begun else limits.first_byte_s, self._stall)
         client = Side(limits.unread_s, lambda: request.client.drop(CloseReason.UNREAD))
-        guard = self._guard = StallGuard(
-            self._backend, client, clock=self._clock, heard_s=self._heard_s, least_s=limits.stall_s
-        )
+        clock, heard_s, least_s = self._clock, self._heard_s, limits.stall_s
+        guard = self._guard = StallGuard(self._backend, client, clock=clock, heard_s=heard_s, least_s=least_s)
         out.on_full, out.on_room = self._full, self._room
         try:
             if out.full:
@@ -296,6 +296,7 @@ class Passage:
             await self._over
         finally:
             guard.close()
+            self._guard = None
             out.on_full = out.on_room = None
             self._backend.on_stall = _nothing
 
