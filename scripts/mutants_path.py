@@ -7,6 +7,43 @@ The others, and what an edit has to look like, are in mutants_list.py.
 from mutants_terms import mutant
 
 PATH_MUTANTS = (
+    # ---------------------------------------------------------------- the shortest way
+    mutant(
+        "express-believes-a-size",
+        "a read that ends like a chunk passes for one, whatever its size line says",
+        "test_wire_express fuzz/test_fuzz",
+        (
+            "proxy/wire/express.py",
+            '            data.startswith(b"%x\\r\\n" % size)\n',
+            "            data[:1].isalnum()\n",
+        ),
+    ),
+    mutant(
+        "express-misses-an-error",
+        "an error event in mid-stream passes unread, and the request counts as finished",
+        "test_wire_express flow/test_flow_breaks flow/test_flow_streams",
+        ("proxy/wire/express.py", "            and ERROR_KEY not in data\n", ""),
+    ),
+    mutant(
+        "express-past-the-end",
+        "what passed the shortest way is never read: no usage, no end",
+        "truncation flow/test_flow_streams test_wire_passage",
+        (
+            "proxy/wire/passage.py",
+            "                scanner.feed(express.unread.popleft())\n",
+            "                express.unread.popleft()\n",
+        ),
+    ),
+    mutant(
+        "express-open-within-an-event",
+        "the shortest way opens though the beginning of an event is held back",
+        "flow/test_flow_bytes test_wire_passage_pushed framing",
+        (
+            "proxy/wire/passage.py",
+            "            self._skims = self._may_skim and ready is payload and scanner.at_boundary\n",
+            "            self._skims = self._may_skim\n",
+        ),
+    ),
     # ---------------------------------------------------------------- bytes
     mutant(
         "framed-though-held",
