@@ -47,11 +47,11 @@ class Upstream:
         """Send and wait for the head; `fresh` opens a new connection, for this call alone. Raises UpstreamError. Waits
         as long as the head takes: a limit is the caller's."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
-        connection = None if fresh else self._take(loop.time())
+        began_s = loop.time()
+        connection = None if fresh else self._take(began_s)
         reused = connection is not None
         if connection is None:
             connection = await self._connect(loop, keeps=not fresh)
-        sent_at_s = loop.time()
         waiter = connection.ask(call)
         try:
             answer = await waiter
@@ -60,7 +60,7 @@ class Upstream:
             raise
         if answer is not None:
             return answer
-        if reused and connection.silent and loop.time() - sent_at_s < STALE_WITHIN_S:
+        if reused and connection.silent and loop.time() - began_s < STALE_WITHIN_S:
             raise StaleConnection("the backend closed a kept connection as it was used again")
         raise BackendBroken(connection.fault)
 
