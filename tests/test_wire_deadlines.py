@@ -71,13 +71,12 @@ async def test_wait_that_is_over_in_time_is_left_alone_and_the_next_ones_have_th
 
 async def test_many_waits_have_one_timer() -> None:
     loop = asyncio.get_running_loop()
-    with patch.object(Queue, "_look"):
-        queue = Deadlines()[LIMIT_S]
-        with patch.object(queue, "loop") as counted:
-            counted.time = loop.time
-            for _ in range(100):
-                async with limited(queue), limited(queue):
-                    pass
+    queue = Deadlines()[LIMIT_S]
+    with patch.object(queue, "loop") as counted:
+        counted.time = loop.time
+        for _ in range(100):
+            async with limited(queue), limited(queue):
+                pass
     assert counted.call_at.call_count == 1
 
 

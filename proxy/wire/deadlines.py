@@ -22,27 +22,24 @@ class Deadlines(dict[float, "Queue"]):
 class Queue:
     """The waits that have the same limit: the first to begin is the first to end, so that one timer does for all."""
 
-    __slots__ = ("_timer", "loop", "waits", "within_s")
+    __slots__ = ("loop", "timer", "waits", "within_s")
 
     def __init__(self, within_s: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.within_s = within_s
         # In the order in which they began. Those that are over are gone, whatever they would keep alive with them.
         self.waits: dict[Wait, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        # Set while anybody waits, for the first of them or for one that is over.
+        self.timer: asyncio.TimerHandle | None = None
 
-    def look_at(self, due_s: float) -> None:
-        """See to it that waits are looked at by this instant; a timer that is set is for an earlier one."""
-        if self._timer is None:
-            self._timer = self.loop.call_at(due_s, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
+    def look(self) -> None:
+        """End the waits whose time has come, and look again when the next one's will."""
+        self.timer = None
         until_s = self.loop.time() + EARLY_S
         while self.waits:
             first = next(iter(self.waits))
             if first.due_s > until_s:
-                self.look_at(first.due_s)
+                self.timer = self.loop.call_at(first.due_s, self.look)
                 return
             del self.waits[first]
             first.end()
@@ -59,9 +56,9 @@ class Wait:
         self._task = task
         self._asked = task.cancelling()
         self._queue = queue
-        self.due_s = due_s = queue.loop.time() + queue.within_s
-        if not queue.waits:
-            queue.look_at(due_s)
+        self.due_s = queue.loop.time() + queue.within_s
+        if queue.timer is None:
+            queue.timer = queue.loop.call_at(self.due_s, queue.look)
         queue.waits[self] = None
 
     def end(self) -> None:
