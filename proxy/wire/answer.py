@@ -100,8 +100,10 @@ class Answer:
         return self.take()
 
     def pour(self, sink: Sink) -> None:
-        """Tell `sink` from now on; what has come already it is told at once."""
+        """Tell `sink` from now on; what has come already it is told at once. The fields are let go of: streams last
+        long, and whoever passes this one on has passed its head on."""
         self.sink = sink
+        self.fields = []
         if payload := self.take():
             sink.came(b"", payload)
         if self.sink is not sink:
