@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.chunks import MAX_DIGITS, MAX_LINE_BYTES, MAX_TRAILER_BYTES, Chunks
+from proxy.protocol.chunks import (
+    MAX_DIGITS,
+    MAX_LINE_BYTES,
+    MAX_REMEMBERED_BYTES,
+    MAX_SIZE_LINES,
+    MAX_TRAILER_BYTES,
+    SIZE_LINES,
+    Chunks,
+)
 
 PIECES = st.lists(st.binary(min_size=1, max_size=40), max_size=8)
 CUTS = st.lists(st.integers(0, 400), max_size=12)
@@ -81,6 +89,29 @@ def test_any_bytes_mean_the_same_however_they_are_cut(strange: list[bytes], cuts
 def test_read_of_whole_chunks_is_framed_as_it_is(count: int) -> None:
     data = chunk(b"word ") * count
     assert Chunks().feed(data) == (data, b"word " * count)
+
+
+def test_whole_chunk_is_told_by_its_length_and_a_length_that_no_chunk_has_by_none() -> None:
+    lines = {len(chunk(bytes(size))): b"%x\r\n" % size for size in (*range(1, 70_000), 0xFFFFF, 0x100000)}
+    assert [each for each, line in lines.items() if SIZE_LINES[each] != line] == []
+    others = set(range(70_000)) - set(lines)
+    assert {0, 5, 21, 262} < others
+    assert [each for each in others if len(SIZE_LINES[each]) <= each] == []
+
+
+def test_lengths_of_chunks_are_remembered_up_to_a_limit() -> None:
+    for size in range(3 * MAX_SIZE_LINES):
+        assert SIZE_LINES[size]
+    assert SIZE_LINES[MAX_REMEMBERED_BYTES + 1] == b"%x\r\n" % (MAX_REMEMBERED_BYTES + 1 - 8)
+    assert 0 < len(SIZE_LINES) <= MAX_SIZE_LINES
+    assert MAX_REMEMBERED_BYTES + 1 not in SIZE_LINES
+
+
+@pytest.mark.parametrize("data", [b"4\r\nwordXX", b"4\r\nword\r\r", b"4\r\nword\n\n", b"5\r\nword\r\n\r\n"])
+def test_chunk_that_does_not_end_where_its_size_says_is_refused_whole_as_it_comes(data: bytes) -> None:
+    chunks = Chunks()
+    chunks.feed(data)
+    assert chunks.fault == "a chunk does not end where its size says"
 
 
 def test_last_chunk_is_framed_also_where_the_end_comes_with_it() -> None:

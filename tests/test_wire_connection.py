@@ -220,6 +220,42 @@ async def test_whole_chunks_are_poured_with_the_very_bytes_that_came() -> None:
     assert told.framed == [chunk(b"one"), chunk(b"two") + chunk(b"three"), chunk(b"four")]
 
 
+async def test_payload_that_looks_like_a_whole_chunk_is_none() -> None:
+    script, more = step_by_step(CHUNKED + b"a\r\n", chunk(b"inner"), b"\r\n0\r\n\r\n")
+    async with reached(script) as (_, upstream):
+        sending = asyncio.ensure_future(upstream.send(call()))
+        await more()
+        answer, told = await sending, Told()
+        answer.pour(told)
+        await more()
+        await until(lambda: told.payload, what="the payload")
+        await more()
+        await until(lambda: told.over, what="the end")
+    assert (told.framed, told.payload, told.whole) == ([b""], chunk(b"inner"), True)
+
+
+async def test_sink_is_told_of_no_chunk_that_does_not_end_where_its_size_says() -> None:
+    script, more = step_by_step(CHUNKED, b"4\r\nwordXX")
+    async with reached(script) as (_, upstream):
+        sending = asyncio.ensure_future(upstream.send(call()))
+        await more()
+        answer, told = await sending, Told()
+        answer.pour(told)
+        await more()
+        await until(lambda: told.over, what="the end")
+    assert set(told.framed) <= {b""}
+    assert isinstance(told.error, BackendBroken) and "framing is broken" in str(told.error)
+
+
+async def test_answer_that_is_poured_keeps_no_head() -> None:
+    async with reached(says(CHUNKED + chunk(b"one"))) as (_, upstream):
+        answer = await upstream.send(call())
+        before = list(answer.fields)
+        answer.pour(Told())
+        assert (len(before), answer.fields) == (1, [])
+        answer.close()
+
+
 async def test_sink_is_told_at_once_what_has_come_before() -> None:
     async with reached(says(WHOLE["chunks"])) as (_, upstream):
         answer, told = await upstream.send(call()), Told()

@@ -33,6 +33,10 @@ class Framing(StrEnum):
     CLOSE = "close"
 
 
+# Bound once: a look at an enum's class takes longer than the line that needs it.
+NONE, LENGTH, CHUNKED, CLOSE = Framing
+
+
 class HeadBroken(Exception):
     """What came is not the head of an answer."""
 
@@ -51,7 +55,7 @@ class AnswerHead:
         self._scout: httptools.HttpResponseParser | None = None
         self.fields: Fields = []
         self.status = 0
-        self.framing = Framing.NONE
+        self.framing = NONE
         self.length: int | None = None
         self.kept = False
 
@@ -87,14 +91,26 @@ class AnswerHead:
             raise HeadBroken("it is none of HTTP/1" if kept is None else "it is too long")
         parser = httptools.HttpResponseParser(self)
         try:
-            _parse(parser, head)
-        except HeadBroken:
-            if not (mended := _without_controls(head)):
-                raise
-            parser = httptools.HttpResponseParser(self)
-            self.fields.clear()
-            _parse(parser, mended)
-        self._conclude(parser.get_status_code(), kept=kept)
+            parser.feed_data(head)
+        except (httptools.HttpParserUpgrade, httptools.HttpParserError) as error:
+            parser = self._read_again(parser, head, error)
+        if not self._ended:
+            raise HeadBroken("it ends before it is one")
+        self.status = parser.get_status_code()
+        self._conclude(kept=kept)
+
+    def _read_again(
+        self, parser: httptools.HttpResponseParser, head: bytes, error: Exception
+    ) -> httptools.HttpResponseParser:
+        """The parser that takes the head, less the fields that it may lose."""
+        if isinstance(error, httptools.HttpParserUpgrade):
+            return parser
+        if not (mended := _without_controls(head)):
+            raise HeadBroken(str(error)) from None
+        parser = httptools.HttpResponseParser(self)
+        self.fields.clear()
+        _parse(parser, mended)
+        return parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """The parser has a field."""
@@ -104,32 +120,30 @@ class AnswerHead:
         """The parser has them all."""
         self._ended = True
 
-    def _conclude(self, status: int, *, kept: bool) -> None:
-        if not self._ended:
-            raise HeadBroken("it ends before it is one")
-        self.status = status
+    def _conclude(self, *, kept: bool) -> None:
+        """What the fields say of the body. Most of them are told apart by their size, without a copy in lower case."""
+        length: int | None = None
         coding: bytes | None = None
         for name, value in self.fields:
-            size = len(name)  # most fields are told apart by it, without a copy in lower case
+            size = len(name)
             if size == 14 and name.lower() == b"content-length":
-                self.length = _length(value)
+                if not value.isdigit():
+                    raise HeadBroken("its length is no number")
+                length = int(value)
             elif size == 17 and name.lower() == b"transfer-encoding":
                 coding = value.lower() if coding is None else b"twice"
             elif size == 10 and kept and name.lower() == b"connection":
                 kept = b"close" not in [each.strip() for each in value.lower().split(b",")]
-        self._frame(coding, kept=kept)
-
-    def _frame(self, coding: bytes | None, *, kept: bool) -> None:
         if self._bodiless or self.status < 200 or self.status in BODILESS_STATUSES:
             self.length = None
         elif coding is not None:
             if coding != b"chunked":
                 raise HeadBroken("its transfer coding is another than chunks")
-            self.framing = Framing.CHUNKED
-        elif self.length is not None:
-            self.framing = Framing.LENGTH
+            self.framing, self.length = CHUNKED, length
+        elif length is not None:
+            self.framing, self.length = LENGTH, length
         else:
-            self.framing, kept = Framing.CLOSE, False
+            self.framing, kept = CLOSE, False
         self.kept = kept
 
 
@@ -158,9 +172,3 @@ def _without_controls(head: bytes) -> bytes:
     if not odd:
         return b""
     return b"\r\n".join([first, *(line for line in lines if line not in odd)])
-
-
-def _length(value: bytes) -> int:
-    if not value.isdigit():
-        raise HeadBroken("its length is no number")
-    return int(value)

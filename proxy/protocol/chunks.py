@@ -17,10 +17,34 @@ NO_SIZE = -1
 MAX_LINE_BYTES = 256
 # All trailer fields together. Engines send none, and they are dropped.
 MAX_TRAILER_BYTES = 8192
+# Chunks of events have a few hundred lengths, of which each stream has some dozens: to look a line up takes a fraction
+# of the time of reading it.
+MAX_SIZE_LINES = 1024
+# Longer ones come seldom, and then it is their bytes that cost.
+MAX_REMEMBERED_BYTES = 16384
 
 _VISIBLE = b"\t" + bytes(range(0x20, 0x7F))
 _FIELD_VALUE = _VISIBLE + bytes(range(0x80, 0x100))
 _TOKEN = b"!#$%&'*+-.^_`|~" + bytes(range(0x30, 0x3A)) + bytes(range(0x41, 0x5B)) + bytes(range(0x61, 0x7B))
+
+
+class _SizeLines(dict[int, bytes]):
+    """By the length of a whole chunk: the size line it begins with, where its sender writes sizes as all do, in few and
+    small digits. Bytes that begin with it and end as a chunk does are one whole chunk, whatever is between."""
+
+    def __missing__(self, chunk_bytes: int) -> bytes:
+        # A length that no chunk has gets a line that is longer than all the bytes: they do not begin with it.
+        line = b"-" * (chunk_bytes + 1)
+        most = len(b"%x" % chunk_bytes)
+        for digits in (most, most - 1):
+            size = chunk_bytes - digits - 2 * len(CRLF)
+            if size > 0 and len(b"%x" % size) == digits:
+                line = b"%x\r\n" % size
+        if len(self) >= MAX_SIZE_LINES:
+            self.clear()
+        if chunk_bytes <= MAX_REMEMBERED_BYTES:
+            self[chunk_bytes] = line
+        return line
 
 
 class _Awaited(IntEnum):
@@ -31,16 +55,18 @@ class _Awaited(IntEnum):
     TRAILER = 2
 
 
+SIZE_LINES = _SizeLines()
 _LIMITS_BYTES = {_Awaited.SIZE: MAX_LINE_BYTES, _Awaited.CLOSING: 0, _Awaited.TRAILER: MAX_TRAILER_BYTES}
 
 
 class Chunks:
-    """One body. `over`: it has ended, or `fault` says why it cannot be read; `surplus`: bytes came behind its end."""
+    """One body. `over`: it has ended, or `fault` says why it cannot be read; `surplus`: bytes came behind its end;
+    `between`: nothing of a chunk has come that is not done with, so that one may begin."""
 
-    __slots__ = ("_awaited", "_between", "_held", "_left", "_trailer_bytes", "fault", "over", "surplus")
+    __slots__ = ("_awaited", "_held", "_left", "_trailer_bytes", "between", "fault", "over", "surplus")
 
     def __init__(self) -> None:
-        self._between = True  # nothing of a chunk has come that is not done with
+        self.between = True
         self._awaited = _Awaited.SIZE
         self._left = 0
         self._held = b""
@@ -52,15 +78,11 @@ class Chunks:
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """The payload of the next bytes, and before it these very bytes as far as they are whole chunks, without
         extensions, that have exactly this payload; b"" where they are not. Looks at nothing once `over`."""
-        if self._between:
-            digits, _, rest = data.partition(b"\r\n")
-            size = _size(digits) if len(digits) <= 16 else NO_SIZE
-            if len(rest) == size + 2 and size > 0 and rest.endswith(b"\r\n"):
-                return data, rest[:size]
-            return self._several(data)
-        return b"", self._read(data)
-
-    def _several(self, data: bytes) -> tuple[bytes, bytes]:
+        if not self.between:
+            return b"", self._read(data)
+        line = SIZE_LINES[len(data)]
+        if data.startswith(line) and data.endswith(CRLF):
+            return data, data[len(line) : -2]
         end, pieces = _whole_chunks(data)
         payload = b"".join(pieces)
         if end == len(data):
@@ -82,7 +104,7 @@ class Chunks:
             else:
                 at = self._read_line(data, at)
         self.surplus = self.surplus or at < len(data)
-        self._between = self._awaited is _Awaited.SIZE and not (self._left or self._held or self.over)
+        self.between = self._awaited is _Awaited.SIZE and not (self._left or self._held or self.over)
         return b"".join(pieces)
 
     def _read_line(self, data: bytes, at: int) -> int:

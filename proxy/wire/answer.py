@@ -47,24 +47,25 @@ class Source(Protocol):
 
 
 class Answer:
-    """One answer; whoever holds it closes it. It has one reader at a time."""
+    """One answer; whoever holds it closes it. It has one reader at a time. `whole` is its whole body, where that has
+    come with the head, as most plain ones do: nothing more will be told of it."""
 
     __slots__ = (
         "_ahead", "_fault", "_held", "_pieces", "_size_bytes", "_source", "_waiter", "_whole",
         "fields", "framing", "length", "sink", "status",
     )  # fmt: skip
 
-    def __init__(self, source: Source, head: AnswerHead) -> None:
-        self._source: Source | None = source
+    def __init__(self, source: Source, head: AnswerHead, whole: bytes | None = None) -> None:
+        self._source: Source | None = source if whole is None else None
         self.status = head.status
         self.fields = head.fields
         self.framing = head.framing
         self.length = head.length
         self.sink: Sink | None = None
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes] = [whole] if whole else []
         self._size_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._whole = False
+        self._whole = whole is not None
         # A message: an exception that is kept keeps the frames of whoever it was raised in.
         self._fault: str | None = None
         self._ahead = False
@@ -103,8 +104,10 @@ class Answer:
         return self.take()
 
     def pour(self, sink: Sink) -> None:
-        """Tell `sink` from now on; what has come already it is told at once."""
+        """Tell `sink` from now on; what has come already it is told at once. The fields are let go of: streams last
+        long, and whoever passes this one on has passed its head on."""
         self.sink = sink
+        self.fields = []
         if payload := self.take():
             sink.came(b"", payload)
         if self.sink is not sink:
@@ -150,7 +153,8 @@ class Answer:
         if self._size_bytes > READ_AHEAD_BYTES and not self._ahead:
             self._ahead = True
             self._steer()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def conclude(self) -> None:
         """The whole answer has come."""
@@ -160,7 +164,7 @@ class Answer:
         if sink is not None:
             self.sink = None
             sink.ended()
-        else:
+        elif self._waiter is not None:
             self._wake()
 
     def break_off(self, fault: str) -> None:

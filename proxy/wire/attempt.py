@@ -16,6 +16,7 @@ from proxy.protocol.sse import Scanner
 from proxy.wire.answer import Answer
 from proxy.wire.calls import Upstream
 from proxy.wire.connection import Call
+from proxy.wire.deadlines import Wait
 
 # An answer whose first event is longer than this is passed on unjudged.
 PEEK_MAX_BYTES = 65536
@@ -68,32 +69,6 @@ class Opened:
         return self.scanner is not None and not self.scanner.events
 
 
-class _Limit:
-    """Ends the wait of a task by cancelling it; whose word that was, `passed` tells. What asyncio.timeout
-    does, at a third of its price: every request has one."""
-
-    __slots__ = ("_asked", "_task", "_timer", "passed")
-
-    def __init__(self, task: "asyncio.Task[Any]", within_s: float) -> None:
-        self.passed = False
-        self._task = task
-        self._asked = task.cancelling()
-        self._timer = task.get_loop().call_later(within_s, self._pass)
-
-    def _pass(self) -> None:
-        self.passed = True
-        self._task.cancel()
-
-    def is_ours(self) -> bool:
-        """Whether a cancellation that has just come is this limit's alone; to be asked once, of each that comes."""
-        return self.passed and self._task.uncancel() <= self._asked
-
-    def close(self) -> None:
-        """The wait is over."""
-        self._timer.cancel()
-        del self._task  # one that was cancelled keeps the frames it was in, and those keep this limit
-
-
 async def open_answer(
     upstream: Upstream,
     call: Call,
@@ -108,14 +83,14 @@ async def open_answer(
 
     Raises UpstreamError; FirstByteTimeout when neither the head nor (of a stream) the first event came in time.
     """
-    limit = _Limit(task, first_byte_s)
+    wait = Wait(upstream.deadlines[first_byte_s], task)
     del task  # one that is cancelled keeps this frame, which is not to keep it
     try:
         try:
             answer, replayed = await upstream.send(call, fresh=fresh), False
         except StaleConnection:
             answer, replayed = await upstream.send(call, fresh=True), True
-        opened = Opened(answer, _by_status(answer.status))
+        opened = Opened(answer, GOOD if answer.status < 400 else _by_status(answer.status))
         if opened.verdict is not GOOD or not _is_stream(answer.fields, dialect):
             return opened, replayed
         try:
@@ -127,12 +102,12 @@ async def open_answer(
             answer.close()
             raise
     except asyncio.CancelledError as error:
-        if not limit.is_ours():
+        if not wait.is_ours():
             raise
         message = f"the backend sent nothing within timeouts.first_byte_s ({first_byte_s:g} s)"
         raise FirstByteTimeout(message) from error
     finally:
-        limit.close()
+        wait.close()
 
 
 async def _peek(opened: Opened, scanner: Scanner) -> None:
@@ -183,8 +158,9 @@ def _is_stream(fields: Fields, dialect: Dialect) -> bool:
     """Whether the body is a stream that is ours to read: of the dialect's media type, and not compressed."""
     media_type = coding = b""
     for name, value in fields:
-        if len(name) == len(b"content-type") and name.lower() == b"content-type":
+        size = len(name)
+        if size == 12 and name.lower() == b"content-type":
             media_type = value.partition(b";")[0].strip().lower()
-        elif len(name) == len(b"content-encoding") and name.lower() == b"content-encoding":
+        elif size == 16 and name.lower() == b"content-encoding":
             coding = value.strip().lower()
     return media_type == STREAM_TYPES.get(dialect) and coding in UNCODED

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from proxy.errors import BackendBroken, BackendUnreachable, ConnectTimeout, StaleConnection, UpstreamError
 from proxy.wire.answer import Answer
 from proxy.wire.connection import Call, Connection
+from proxy.wire.deadlines import Deadlines
 from proxy.wire.names import Address, Names
 from proxy.wire.race import first_to_connect
 
@@ -29,7 +30,7 @@ STALE_WITHIN_S = 0.1
 
 class Upstream:
     """A backend one can send a call to, with its connections: those that are kept are the last of a list, and the one
-    that was used last is used again first."""
+    that was used last is used again first. Its `deadlines` are for those who wait for its answers."""
 
     def __init__(self, url: str, *, connect_s: float, names: Names | None = None) -> None:
         parts = urlsplit(url)
@@ -38,6 +39,7 @@ class Upstream:
         self._port = parts.port or (443 if self._tls else 80)
         self._connect_s = connect_s
         self._names = names or Names()
+        self.deadlines = Deadlines()
         self._open: set[Connection] = set()
         self._kept: list[Connection] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -47,11 +49,11 @@ class Upstream:
         """Send and wait for the head; `fresh` opens a new connection, for this call alone. Raises UpstreamError. Waits
         as long as the head takes: a limit is the caller's."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
-        connection = None if fresh else self._take(loop.time())
+        began_s = loop.time()
+        connection = None if fresh else self._take(began_s)
         reused = connection is not None
         if connection is None:
             connection = await self._connect(loop, keeps=not fresh)
-        sent_at_s = loop.time()
         waiter = connection.ask(call)
         try:
             answer = await waiter
@@ -60,7 +62,7 @@ class Upstream:
             raise
         if answer is not None:
             return answer
-        if reused and connection.silent and loop.time() - sent_at_s < STALE_WITHIN_S:
+        if reused and connection.silent and loop.time() - began_s < STALE_WITHIN_S:
             raise StaleConnection("the backend closed a kept connection as it was used again")
         raise BackendBroken(connection.fault)
 

@@ -9,6 +9,7 @@ from proxy.protocol.answer_head import Framing
 from proxy.protocol.fields import Fields
 from proxy.wire.answer import Answer, Sink
 from proxy.wire.connection import Call
+from proxy.wire.deadlines import Deadlines
 
 SSE = [(b"content-type", b"text/event-stream")]
 
@@ -85,6 +86,7 @@ class FakeUpstream:
 
     replies: list[FakeAnswer | UpstreamError] = field(default_factory=list)
     calls: list[tuple[Call, bool]] = field(default_factory=list)
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
     async def send(self, call: Call, *, fresh: bool = False) -> Answer:
         self.calls.append((call, fresh))
