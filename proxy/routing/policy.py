@@ -3,13 +3,37 @@
 Counting is not here (state/), nor is judging whether a backend is eligible (breaker.py, health.py).
 """
 
-from proxy.model import BackendLoad, Because, Decision, LoadSnapshot, Policy, Reason, Regime, Role, Traits
+from proxy.model import (
+    BASELINE,
+    SPECULATIVE,
+    BackendLoad,
+    Because,
+    Decision,
+    LoadSnapshot,
+    Policy,
+    Reason,
+    Regime,
+    Role,
+    Traits,
+)
 from proxy.routing import overflow, ramp, threshold
 from proxy.routing.rules import RequestRule, RuleKind, Rules
 
-__all__ = ["RequestRule", "RuleKind", "Rules", "decide", "follow", "has_room", "is_bulky", "preference", "share"]
+__all__ = [
+    "RequestRule",
+    "RuleKind",
+    "Rules",
+    "decide",
+    "decide_by_counts",
+    "follow",
+    "has_room",
+    "is_bulky",
+    "preference",
+    "share",
+]
 
 _THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
+_REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it.
@@ -42,6 +66,38 @@ def decide(
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
     return Decision(role, reason, current, because)
+
+
+def decide_by_counts(
+    rules: Rules,
+    regime: Regime,
+    at_s: float,
+    traits: Traits,
+    *,
+    in_flight: tuple[int, int],
+    limits: tuple[int | None, int | None],
+    recent_failures: int,
+) -> Decision | None:
+    """What `decide` says of two backends that are both eligible and do not ramp up, speculative first in each pair.
+
+    Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides: a wish,
+    a rule, or no room on the backend asked first. `recent_failures` are the speculative one's.
+    """
+    if not rules.policy_alone or (traits.asked is not None and rules.allow_header):
+        return None
+    speculative, baseline = in_flight
+    current = follow(rules, regime, speculative + baseline, at_s)
+    policy, weight, leave_at = rules.effective_policy, traits.weight, rules.leave_at
+    role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
+    busy = speculative + recent_failures
+    if role is SPECULATIVE and busy and busy + weight > leave_at:
+        role, reason = BASELINE, _OVERFLOW
+    counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
+    if limit is not None and counted + weight > limit:
+        return None
+    levels = (current.smoothed, rules.enter_at, leave_at, current.role, recent_failures)
+    because = Because(policy, speculative, baseline, *levels)
+    return Decision(role, reason, _hold(rules, current, speculative + baseline + weight, at_s), because)
 
 
 def follow(rules: Rules, regime: Regime, in_flight: int, now_s: float) -> Regime:
