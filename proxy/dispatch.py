@@ -294,8 +294,9 @@ class Desk:
 
     def _decide_by_counts(self, traits: Traits, now_s: float) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
-        self._age(now_s)
         first, second, rules = self._speculative, self._baseline, self.rules
+        if first.book.next_expiry_s <= now_s or second.book.next_expiry_s <= now_s:
+            self._age(now_s)
         limit, since_s = first.known or first.standing()
         other_limit, other_since_s = second.known or second.standing()
         if now_s - since_s < rules.ramp_s or now_s - other_since_s < rules.ramp_s:

@@ -32,7 +32,7 @@ MUTANTS = (
         "count-at-headers",
         "a request counts from its answer's head on, not from the decision",
         "herd accounting",
-        ("proxy/state/ledger.py", "        self.in_flight += lease.weight\n", ""),
+        ("proxy/state/ledger.py", "        book.in_flight += weight\n", ""),
         (
             "proxy/trip.py",
             "        self._passage = passage\n",
@@ -182,8 +182,8 @@ MUTANTS = (
         "flapping",
         (
             "proxy/routing/threshold.py",
-            "    if not due or now_s - regime.since_s < rules.min_dwell_s:\n",
-            "    if not due:\n",
+            "        if due and now_s - since_s >= rules.min_dwell_s:\n",
+            "        if due:\n",
         ),
     ),
     mutant(

@@ -18,6 +18,7 @@ from proxy.model import (
 )
 from proxy.routing import overflow, ramp, threshold
 from proxy.routing.rules import RequestRule, RuleKind, Rules
+from proxy.routing.threshold import follow
 
 __all__ = [
     "RequestRule",
@@ -98,17 +99,6 @@ def decide_by_counts(
     levels = (current.smoothed, rules.enter_at, leave_at, current.role, recent_failures)
     because = Because(policy, speculative, baseline, *levels)
     return Decision(role, reason, _hold(rules, current, speculative + baseline + weight, at_s), because)
-
-
-def follow(rules: Rules, regime: Regime, in_flight: int, now_s: float) -> Regime:
-    """The regime after the total in flight has become `in_flight`: to be called at every settling, and by `decide`.
-
-    Only policy `threshold` changes the role; the others keep the smoothed count warm for a reload that changes policy.
-    """
-    observed = threshold.observe(regime, in_flight, now_s, rules.smoothing_s)
-    if rules.effective_policy is not _THRESHOLD:
-        return observed
-    return threshold.advance(rules, observed, now_s)
 
 
 def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime:
