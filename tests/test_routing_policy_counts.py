@@ -34,7 +34,8 @@ def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
 
 
 snapshots = st.builds(LoadSnapshot, st.floats(0, 100), loads(SPECULATIVE), loads(BASELINE))
-regimes = st.builds(Regime, roles, st.floats(0, 90), st.floats(0, 20), st.floats(0, 100), st.integers(0, 20))
+AGES = st.floats(0, 100)
+regimes = st.builds(Regime, roles, AGES, st.floats(0, 20), AGES, st.integers(0, 20))
 traits = st.builds(Traits, weight=sequences, model=st.none(), session=st.booleans(), asked=st.none() | roles)
 
 
@@ -62,7 +63,9 @@ def test_two_counts_decide_as_a_look_at_everything_does(
     if decision is not None:
         assert decision == closely
         assert not wished
-    elif not wished:  # nobody wished anything: it was too heavy for the backend's limit, and runs there alone
+    elif (
+        rules.smoothing_s and not wished
+    ):  # nobody wished anything: it was too heavy for the backend's limit, and runs there alone
         assert closely.role is not None
         limit = seen.of(closely.role).max_in_flight
         ruled = rules.request_rules or (rules.allow_header and asks.asked is not None)
@@ -71,6 +74,10 @@ def test_two_counts_decide_as_a_look_at_everything_does(
 
 def test_failures_weigh_in_a_decision_by_counts() -> None:
     seen = LoadSnapshot(0.0, BackendLoad(SPECULATIVE, 3, None, 6), BackendLoad(BASELINE))
-    decision = by_counts(Rules(Policy.OVERFLOW, leave_at=9), Regime(), seen, Traits())
+    decision = by_counts(Rules(Policy.OVERFLOW, leave_at=9), Regime(smoothed_at_s=0.0), seen, Traits())
     assert decision is not None
     assert (decision.role, decision.reason, decision.because.recent_failures) == (BASELINE, Reason.OVERFLOW, 6)
+
+
+def test_a_count_that_nobody_has_smoothed_yet_is_left_to_a_closer_look() -> None:
+    assert by_counts(Rules(), Regime(), LoadSnapshot(0.0, *map(BackendLoad, ROLES)), Traits()) is None

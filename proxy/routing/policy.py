@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
+_NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
@@ -81,14 +82,17 @@ def decide_by_counts(
 ) -> Decision | None:
     """What `decide` says of two backends that are both eligible and do not ramp up, speculative first in each pair.
 
-    Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides: a wish,
-    a rule, or no room on the backend asked first. `recent_failures` are the speculative one's.
+    Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides (a wish,
+    a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's.
     """
     if not rules.policy_alone or (traits.asked is not None and rules.allow_header):
         return None
-    speculative, baseline = in_flight
-    current = follow(rules, regime, speculative + baseline, at_s)
-    policy, weight, leave_at = rules.effective_policy, traits.weight, rules.leave_at
+    if rules.smoothing_s <= 0 or regime.smoothed_at_s == _NEVER_S:
+        return None
+    (speculative, baseline), weight = in_flight, traits.weight
+    # With the request's own weight at once: a smoothed count takes a new number in only as time passes (see _hold).
+    current = follow(rules, regime, speculative + baseline + weight, at_s)
+    policy, leave_at = rules.effective_policy, rules.leave_at
     role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
     busy = speculative + recent_failures
     if role is SPECULATIVE and busy and busy + weight > leave_at:
@@ -98,7 +102,7 @@ def decide_by_counts(
         return None
     levels = (current.smoothed, rules.enter_at, leave_at, current.role, recent_failures)
     because = Because(policy, speculative, baseline, *levels)
-    return Decision(role, reason, _hold(rules, current, speculative + baseline + weight, at_s), because)
+    return Decision(role, reason, current, because)
 
 
 def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime:
