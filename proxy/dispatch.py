@@ -217,7 +217,8 @@ class Desk:
 
     def tokens_flowed(self, backend: Backend) -> None:
         """Generation bytes came from a backend: the best sign of health there is."""
-        if backend.health.up is not True or backend.health.misses or backend.health.doubtful:
+        seen = backend.health
+        if seen.up is not True or seen.misses or seen.doubtful:
             self.observe_health(backend, Evidence.TOKENS)
 
     # ------------------------------------------------------------ evidence from the wires
@@ -314,10 +315,10 @@ class Desk:
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:
         backend = self._speculative if decision.role is SPECULATIVE else self._baseline
         lease = self.ledger.open(backend.book, weight)
-        probe = False
-        if backend.circuit.state is not _CLOSED:
-            probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
-            self._move_circuit(backend, _ADMITTED, now_s)
+        if backend.circuit.state is _CLOSED:  # a request more means nothing to it
+            return Assignment(decision, backend, lease, probe=False)
+        probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
+        self._move_circuit(backend, _ADMITTED, now_s)
         return Assignment(decision, backend, lease, probe)
 
     def _move_circuit(

@@ -44,6 +44,8 @@ class Hearing:
     """The attempts of one request. Used in this order: `began`, then either `served`, `refused` or `failed`, or
     `moved` and the same again for the second attempt; `closed` at the end, whatever happened."""
 
+    __slots__ = ("_desk", "_first", "_present", "_record")
+
     def __init__(self, desk: Desk, record: Record) -> None:
         self._desk = desk
         self._record = record

@@ -184,9 +184,9 @@ def test_desk_decides_as_the_plain_one_when_limits_drains_and_pins_change_in_bet
 
 # ---------------------------------------------------------------- what one request costs
 
-# Python calls of one request's whole share of the desk: a third more than the 81 it takes, so that a call or two may
+# Python calls of one request's whole share of the desk: a third more than the 36 it takes, so that a call or two may
 # come and a second look at everything may not. A time would say nothing that holds on another machine.
-MAX_CALLS = 105
+MAX_CALLS = 48
 
 
 def calls_of(act: Callable[[], None]) -> int:

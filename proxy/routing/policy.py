@@ -100,8 +100,9 @@ def decide_by_counts(
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
-    levels = (current.smoothed, rules.enter_at, leave_at, current.role, recent_failures)
-    because = Because(policy, speculative, baseline, *levels)
+    because = Because(
+        policy, speculative, baseline, current.smoothed, rules.enter_at, leave_at, current.role, recent_failures
+    )
     return Decision(role, reason, current, because)
 
 
