@@ -189,8 +189,8 @@ class Desk:
         up, before the first token, where engines look for a lost client only every few seconds."""
         if unheard and outcome is Outcome.FAILED_BEFORE_COMMIT:
             self.observe_health(assignment.backend, Evidence.SILENCE)
-        linger_s = 0.0 if outcome is _FINISHED else self._linger_s(assignment, outcome, unheard=unheard)
-        self._end(assignment, outcome, linger_s)
+        ended = outcome is _FINISHED  # by the engine itself
+        self._end(assignment, outcome, 0.0 if ended else self._linger_s(assignment, outcome, unheard=unheard))
 
     def take_back(self, assignment: Assignment) -> None:
         """End a lease whose request was never sent: its client left in the step in which the place was given."""
@@ -365,8 +365,8 @@ class Desk:
             self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))
 
     def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
-        if outcome is _FINISHED or (outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard):
-            return 0.0  # the engine has ended it, or never began
+        if outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard:
+            return 0.0  # the engine never began
         facts = assignment.backend.facts
         if facts is not None and ghosts(facts.version):
             lease = assignment.lease
