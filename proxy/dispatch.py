@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from proxy.model import (
-    BASELINE,
     ROLES,
     SPECULATIVE,
     Change,
@@ -43,6 +42,7 @@ RING_SIZE = 1000
 MAX_LINGERING = 0.25
 
 _ADMITTED, _FAILURE, _FINISHED = Event.ADMITTED, Event.FAILURE, Outcome.FINISHED
+_CLOSED = CircuitState.CLOSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class BackendPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All rules the desk works by, and its two backends; replaced as one by a reload."""
+    """All rules the desk works by, and its two backends, speculative first; replaced as one by a reload."""
 
     backends: tuple[BackendPlan, BackendPlan]
     rules: Rules
@@ -90,25 +90,22 @@ class Desk:
         self.on_room: Callable[[], None] = lambda: None
         self.on_change: Callable[[Change], None] = lambda _: None
         self.on_decision: Callable[[Decision], None] = lambda _: None
-        self._backends = {each.role: self._new_backend(each) for each in plan.backends}
+        self._speculative, self._baseline = (self._new_backend(each) for each in plan.backends)
 
     # ------------------------------------------------------------ looking
 
     def backend(self, role: Role) -> Backend:
         """The backend in use for `role`."""
-        return self._backends[role]
+        return self._speculative if role is SPECULATIVE else self._baseline
 
     @property
     def backends(self) -> tuple[Backend, ...]:
         """Both backends, speculative first."""
-        return tuple(self._backends[role] for role in ROLES)
+        return (self._speculative, self._baseline)
 
     def snapshot(self) -> LoadSnapshot:
         """Both backends as they are now."""
-        now_s = self.clock()
-        self._age(now_s)
-        rules, backends = self.plan.breaker, self._backends
-        return LoadSnapshot(now_s, backends[SPECULATIVE].view(rules, now_s), backends[BASELINE].view(rules, now_s))
+        return self._seen(self.clock())
 
     def wanted(self, traits: Traits) -> Role | None:
         """The one backend that a request waits for when there is no room; None where it takes either."""
@@ -157,18 +154,21 @@ class Desk:
         `failed` is the backend that has just failed this request; the next room on a `promised` one is another's, so
         it counts as full. Returns the bare Decision when there is no room.
         """
-        snapshot = self.snapshot()
-        for role in promised:
-            snapshot = _filled(snapshot, role)
-        excluded = None if failed is None else self._role_now(failed)
-        decision = policy.decide(self.rules, self.regime, snapshot, traits, excluded=excluded)
-        if decision.role is None:
-            self._enter(decision.regime)
-            return decision
-        weight = policy.share(snapshot.of(decision.role), traits.weight)
-        assignment = self._lease(decision, weight, snapshot.at_s)
+        now_s, weight = self.clock(), traits.weight
+        decision = self._decide_by_counts(traits, now_s) if failed is None and not promised else None
+        if decision is None:
+            snapshot = self._seen(now_s)
+            for role in promised:
+                snapshot = _filled(snapshot, role)
+            excluded = None if failed is None else self._role_now(failed)
+            decision = policy.decide(self.rules, self.regime, snapshot, traits, excluded=excluded)
+            if decision.role is None:
+                self._enter(decision.regime)
+                return decision
+            weight = policy.share(snapshot.of(decision.role), weight)
+        assignment = self._lease(decision, weight, now_s)
         self._enter(decision.regime)
-        self.ring.append(DecisionRecord(snapshot.at_s, request_id, route, traits.weight, attempt, decision))
+        self.ring.append(DecisionRecord(now_s, request_id, route, traits.weight, attempt, decision))
         self.on_decision(decision)
         if attempt == 1:
             self.budget = retries.deposit(self.plan.retries, self.budget)
@@ -189,7 +189,8 @@ class Desk:
         up, before the first token, where engines look for a lost client only every few seconds."""
         if unheard and outcome is Outcome.FAILED_BEFORE_COMMIT:
             self.observe_health(assignment.backend, Evidence.SILENCE)
-        self._end(assignment, outcome, self._linger_s(assignment, outcome, unheard=unheard))
+        ended = outcome is _FINISHED  # by the engine itself
+        self._end(assignment, outcome, 0.0 if ended else self._linger_s(assignment, outcome, unheard=unheard))
 
     def take_back(self, assignment: Assignment) -> None:
         """End a lease whose request was never sent: its client left in the step in which the place was given."""
@@ -206,6 +207,8 @@ class Desk:
     def judge(self, assignment: Assignment, event: Event) -> None:
         """Tell the breaker how an attempt went on its backend."""
         backend = assignment.backend
+        if event is not _FAILURE and breaker.is_calm(backend.circuit):
+            return
         now_s = self.clock()
         if event is _FAILURE:
             backend.failures = blackhole.add(backend.failures, now_s)
@@ -214,7 +217,8 @@ class Desk:
 
     def tokens_flowed(self, backend: Backend) -> None:
         """Generation bytes came from a backend: the best sign of health there is."""
-        if backend.health.up is not True or backend.health.misses or backend.health.doubtful:
+        seen = backend.health
+        if seen.up is not True or seen.misses or seen.doubtful:
             self.observe_health(backend, Evidence.TOKENS)
 
     # ------------------------------------------------------------ evidence from the wires
@@ -252,7 +256,7 @@ class Desk:
 
     def drain(self, role: Role, *, draining: bool) -> None:
         """Give a backend nothing new while `draining`; what runs there goes on."""
-        backend = self._backends[role]
+        backend = self.backend(role)
         before, backend.draining = backend.draining, draining
         if before is not draining:
             self._announce(backend, ChangeKind.DRAIN, str(before).lower(), str(draining).lower())
@@ -263,14 +267,16 @@ class Desk:
         pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
         self.plan = plan
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
-        changed = [each for each in plan.backends if self._backends[each.role].url != each.url]
-        for each in changed:
-            self.ledger.retire(self._backends[each.role].book)
+        pairs = list(zip(self.backends, plan.backends, strict=True))
+        for backend, planned in pairs:
+            if backend.url != planned.url:
+                self.ledger.retire(backend.book)
         # After all have gone: two backends may have changed places.
-        for each in changed:
-            self._backends[each.role] = self._new_backend(each)
-        for each in plan.backends:
-            self._backends[each.role].limit = each.max_in_flight
+        self._speculative, self._baseline = (
+            backend if backend.url == planned.url else self._new_backend(planned) for backend, planned in pairs
+        )
+        for backend, planned in zip(self.backends, plan.backends, strict=True):
+            backend.limit = planned.max_in_flight
         self.on_room()
 
     # ------------------------------------------------------------ inside
@@ -282,12 +288,36 @@ class Desk:
     def _new_backend(self, plan: BackendPlan) -> Backend:
         return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight)
 
+    def _seen(self, now_s: float) -> LoadSnapshot:
+        self._age(now_s)
+        rules = self.plan.breaker
+        return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
+
+    def _decide_by_counts(self, traits: Traits, now_s: float) -> Decision | None:
+        """Decide the short way; None where more than two counts has to be looked at."""
+        first, second, rules = self._speculative, self._baseline, self.rules
+        if first.book.next_expiry_s <= now_s or second.book.next_expiry_s <= now_s:
+            self._age(now_s)
+        limit, since_s = first.known or first.standing()
+        other_limit, other_since_s = second.known or second.standing()
+        if now_s - since_s < rules.ramp_s or now_s - other_since_s < rules.ramp_s:
+            return None
+        return policy.decide_by_counts(
+            rules,
+            self.regime,
+            now_s,
+            traits,
+            in_flight=(first.book.in_flight, second.book.in_flight),
+            limits=(limit, other_limit),
+            recent_failures=blackhole.weigh(first.failures, now_s) if first.failures.value else 0,
+        )
+
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:
-        if decision.role is None:
-            raise ValueError("a decision without a role cannot be leased")
-        backend = self._backends[decision.role]
-        probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
+        backend = self._speculative if decision.role is SPECULATIVE else self._baseline
         lease = self.ledger.open(backend.book, weight)
+        if backend.circuit.state is _CLOSED:  # a request more means nothing to it
+            return Assignment(decision, backend, lease, probe=False)
+        probe = breaker.is_probe(self.plan.breaker, backend.circuit, now_s)
         self._move_circuit(backend, _ADMITTED, now_s)
         return Assignment(decision, backend, lease, probe)
 
@@ -306,7 +336,7 @@ class Desk:
 
     def _announce(self, backend: Backend, kind: ChangeKind, before: str, after: str) -> None:
         """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
-        if self._backends[backend.role] is backend:
+        if self.backend(backend.role) is backend:
             self.on_change(Change(kind, backend.role, before, after))
 
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
@@ -318,7 +348,7 @@ class Desk:
     def _age(self, now_s: float) -> None:
         """Drop what has lingered long enough, each at its own instant, so that the smoothed count falls from then on
         and not from the next request on."""
-        first, second = self._backends[SPECULATIVE].book, self._backends[BASELINE].book
+        first, second = self._speculative.book, self._baseline.book
         while first.next_expiry_s <= now_s or second.next_expiry_s <= now_s:
             due_s = min(first.next_expiry_s, second.next_expiry_s)
             first.expire(due_s)
@@ -326,7 +356,7 @@ class Desk:
             self._follow(due_s)
 
     def _follow(self, now_s: float) -> None:
-        in_flight = self._backends[SPECULATIVE].book.in_flight + self._backends[BASELINE].book.in_flight
+        in_flight = self._speculative.book.in_flight + self._baseline.book.in_flight
         self._enter(policy.follow(self.rules, self.regime, in_flight, now_s))
 
     def _enter(self, regime: Regime) -> None:
@@ -335,8 +365,8 @@ class Desk:
             self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))
 
     def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
-        if outcome is _FINISHED or (outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard):
-            return 0.0  # the engine has ended it, or never began
+        if outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard:
+            return 0.0  # the engine never began
         facts = assignment.backend.facts
         if facts is not None and ghosts(facts.version):
             lease = assignment.lease

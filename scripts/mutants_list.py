@@ -32,7 +32,7 @@ MUTANTS = (
         "count-at-headers",
         "a request counts from its answer's head on, not from the decision",
         "herd accounting",
-        ("proxy/state/ledger.py", "        self.in_flight += lease.weight\n", ""),
+        ("proxy/state/ledger.py", "        book.in_flight += weight\n", ""),
         (
             "proxy/trip.py",
             "        self._passage = passage\n",
@@ -45,8 +45,8 @@ MUTANTS = (
         "accounting",
         (
             "proxy/dispatch.py",
-            "        weight = policy.share(snapshot.of(decision.role), traits.weight)\n",
-            "        weight = 1\n",
+            "        lease = self.ledger.open(backend.book, weight)\n",
+            "        lease = self.ledger.open(backend.book, 1)\n",
         ),
     ),
     mutant(
@@ -167,8 +167,13 @@ MUTANTS = (
         "herd",
         (
             "proxy/dispatch.py",
-            "        snapshot = self.snapshot()\n        for role in promised:\n",
-            '        snapshot = self.__dict__.setdefault("_seen", self.snapshot())\n        if self.clock() - snapshot.at_s > 1:\n            snapshot = self._seen = self.snapshot()\n        for role in promised:\n',
+            "            snapshot = self._seen(now_s)\n            for role in promised:\n",
+            '            snapshot = self.__dict__.setdefault("_old", self._seen(now_s))\n            if now_s - snapshot.at_s > 1:\n                snapshot = self._old = self._seen(now_s)\n            for role in promised:\n',
+        ),
+        (
+            "proxy/dispatch.py",
+            "if failed is None and not promised else None\n",
+            "if False else None\n",
         ),
     ),
     mutant(
@@ -177,8 +182,8 @@ MUTANTS = (
         "flapping",
         (
             "proxy/routing/threshold.py",
-            "    if not due or now_s - regime.since_s < rules.min_dwell_s:\n",
-            "    if not due:\n",
+            "        if due and now_s - since_s >= rules.min_dwell_s:\n",
+            "        if due:\n",
         ),
     ),
     mutant(

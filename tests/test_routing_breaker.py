@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.model import CircuitState
-from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event, admits, advance, is_probe
+from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event, admits, advance, is_calm, is_probe
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 RULES = BreakerRules(max_failures=3, open_s=10.0, max_probes=1)
@@ -34,8 +34,16 @@ def test_every_pair_of_state_and_event_has_a_row() -> None:
 
 @pytest.mark.parametrize("circuit", [Circuit(state, 0.0, failures) for state in CircuitState for failures in (0, 2)])
 @pytest.mark.parametrize("event", Event)
-def test_a_calm_circuit_that_is_spared_the_table_is_as_its_row_says(circuit: Circuit, event: Event) -> None:
-    assert advance(RULES, circuit, event, 5.0) == TABLE[circuit.state, event].ordinary(RULES, circuit, 5.0)
+@pytest.mark.parametrize("probe", [True, False])
+def test_only_a_failure_moves_a_calm_circuit_and_others_go_by_the_table(
+    circuit: Circuit, event: Event, probe: bool
+) -> None:
+    row = TABLE[circuit.state, event]
+    assert advance(RULES, circuit, event, 5.0, probe=probe) == (row.probe if probe else row.ordinary)(
+        RULES, circuit, 5.0
+    )
+    if is_calm(circuit) and event is not Event.FAILURE:
+        assert advance(RULES, circuit, event, 5.0, probe=probe) is circuit
 
 
 @pytest.mark.parametrize("event", [Event.SUCCESS, Event.FAILURE, Event.NEUTRAL])

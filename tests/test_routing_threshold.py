@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.model import BackendLoad, LoadSnapshot, Policy, Reason, Regime, Role, Traits
 from proxy.routing.policy import decide, follow
 from proxy.routing.rules import Rules
-from proxy.routing.threshold import NEAR, advance, observe, prefer
+from proxy.routing.threshold import NEAR, prefer
 
 SPECULATIVE, BASELINE = Role.SPECULATIVE, Role.BASELINE
 
@@ -19,6 +19,16 @@ def switching(leave_at: int = 9, enter_at: int = 5, *, dwell_s: float = 2.0, smo
     return Rules(
         policy=Policy.THRESHOLD, leave_at=leave_at, enter_at=enter_at, min_dwell_s=dwell_s, smoothing_s=smoothing_s
     )
+
+
+def observe(regime: Regime, in_flight: int, now_s: float, smoothing_s: float) -> Regime:
+    """What a policy that never switches makes of a count."""
+    return follow(Rules(policy=Policy.OVERFLOW, smoothing_s=smoothing_s), regime, in_flight, now_s)
+
+
+def advance(rules: Rules, regime: Regime, now_s: float) -> Regime:
+    """A look at a smoothed count that is as new as it can be."""
+    return follow(rules, regime._replace(smoothed_at_s=now_s), 0, now_s)
 
 
 def changes(rules: Rules, walk: list[tuple[float, int]]) -> tuple[Regime, list[float]]:
@@ -98,7 +108,7 @@ def test_the_regime_changes_at_its_thresholds_and_not_between_them() -> None:
 def test_the_regime_holds_while_the_dwell_has_not_passed() -> None:
     rules = switching(dwell_s=2.0)
     assert advance(rules, Regime(SPECULATIVE, 10.0, 50.0), 11.9).role is SPECULATIVE
-    assert advance(rules, Regime(SPECULATIVE, 10.0, 50.0), 12.0) == Regime(BASELINE, 12.0, 50.0)
+    assert advance(rules, Regime(SPECULATIVE, 10.0, 50.0), 12.0) == Regime(BASELINE, 12.0, 50.0, 12.0)
     assert advance(rules, Regime(SPECULATIVE, 10.0, 50.0), 9.0).role is SPECULATIVE
 
 

@@ -27,7 +27,6 @@ class Event(StrEnum):
 
 
 _CLOSED, _OPENED, _HALF = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
-_FAILURE = Event.FAILURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,6 @@ def advance(
     before the circuit came into its present state says nothing about it and is ignored: late failures of an outage
     must not open a circuit that has healed since. Left out, the request counts as sent in the present state.
     """
-    if event is not _FAILURE and is_calm(circuit):
-        return circuit
     if sent_at_s < circuit.since_s:
         return circuit
     if probe and event is Event.NEUTRAL and sent_at_s + rules.open_s <= now_s:
@@ -96,7 +93,7 @@ def advance(
 
 def is_calm(circuit: Circuit) -> bool:
     """Whether only a failure can move the circuit, as the rows of a closed one say: so it is for almost every request,
-    and these are spared the table."""
+    and whoever asks this first is spared the table."""
     return circuit.state is _CLOSED and not circuit.failures
 
 

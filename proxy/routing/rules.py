@@ -56,9 +56,15 @@ class Rules:
     effective_policy: Policy = field(init=False, repr=False, compare=False)
     """The policy with `auto` resolved: `overflow` on separate GPUs, `threshold` on shared ones. Never AUTO."""
 
+    policy_alone: bool = field(init=False, repr=False, compare=False)
+    """Whether the policy weighs counts and nobody but a client that asks by header overrules it."""
+
     def __post_init__(self) -> None:
         # Once and not at every look: each request looks several times.
-        object.__setattr__(self, "effective_policy", _resolved(self.policy, self.placement))
+        effective = _resolved(self.policy, self.placement)
+        wished = effective is Policy.PINNED or self.operator_pin is not None or bool(self.request_rules)
+        object.__setattr__(self, "effective_policy", effective)
+        object.__setattr__(self, "policy_alone", not wished)
 
 
 def _resolved(policy: Policy, placement: Placement) -> Policy:

@@ -5,7 +5,7 @@ Eligibility, room and rules that come before any policy are not here (policy.py)
 
 from math import exp
 
-from proxy.model import BASELINE, SPECULATIVE, BackendLoad, Reason, Regime, Role
+from proxy.model import BASELINE, SPECULATIVE, BackendLoad, Policy, Reason, Regime, Role
 from proxy.routing.overflow import fits
 from proxy.routing.rules import Rules
 
@@ -15,35 +15,28 @@ from proxy.routing.rules import Rules
 NEAR = 0.25
 
 _NEVER_S = float("-inf")
-_REGIME = Reason.REGIME
+_THRESHOLD, _REGIME = Policy.THRESHOLD, Reason.REGIME
 
 
-def observe(regime: Regime, in_flight: float, now_s: float, smoothing_s: float) -> Regime:
-    """`regime` with `in_flight` sequences held from `now_s` on; its role is untouched.
+def follow(rules: Rules, regime: Regime, in_flight: float, now_s: float) -> Regime:
+    """`regime` with `in_flight` sequences held from `now_s` on, switched when its threshold is reached and the dwell
+    has passed. Only policy `threshold` switches; the others keep the smoothed count warm for a reload.
 
     `smoothed` first moves towards the count held since the last observation, by the time-weighted mean with time
     constant `smoothing_s`, so how often a steady count is observed makes no difference. The first observation sets it,
     and so does every one when `smoothing_s` is 0. Time that goes backwards counts as standing still.
     """
-    last_s = regime.smoothed_at_s
+    role, since_s, smoothed, last_s, held = regime
+    smoothing_s = rules.smoothing_s
     if smoothing_s <= 0 or last_s == _NEVER_S:
         smoothed = float(in_flight)
     elif now_s > last_s:
-        smoothed = regime.held + (regime.smoothed - regime.held) * exp((last_s - now_s) / smoothing_s)
-    else:
-        smoothed = regime.smoothed
-    return Regime(regime.role, regime.since_s, smoothed, now_s if now_s > last_s else last_s, in_flight)
-
-
-def advance(rules: Rules, regime: Regime, now_s: float) -> Regime:
-    """The regime after a look at `smoothed`: the other role when its threshold is reached and the dwell has passed."""
-    if regime.role is SPECULATIVE:
-        due = regime.smoothed >= rules.leave_at - NEAR
-    else:
-        due = regime.smoothed <= rules.enter_at + NEAR
-    if not due or now_s - regime.since_s < rules.min_dwell_s:
-        return regime
-    return Regime(regime.role.other, now_s, regime.smoothed, regime.smoothed_at_s, regime.held)
+        smoothed = held + (smoothed - held) * exp((last_s - now_s) / smoothing_s)
+    if rules.effective_policy is _THRESHOLD:
+        due = smoothed >= rules.leave_at - NEAR if role is SPECULATIVE else smoothed <= rules.enter_at + NEAR
+        if due and now_s - since_s >= rules.min_dwell_s:
+            role, since_s = role.other, now_s
+    return Regime(role, since_s, smoothed, now_s if now_s > last_s else last_s, in_flight)
 
 
 def prefer(rules: Rules, regime: Regime, speculative: BackendLoad, weight: int) -> tuple[Role, Reason]:

@@ -4,6 +4,7 @@ The rules that move circuit and health are pure and live in routing/; who may be
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from proxy.model import BackendLoad, CircuitState, EngineFacts, EngineLoad, Role
 from proxy.routing import blackhole, breaker
@@ -13,6 +14,17 @@ from proxy.routing.health import Health
 from proxy.state.ledger import Book
 
 _CLOSED = CircuitState.CLOSED
+_NEVER_S = float("-inf")
+_NOT_NOW_S = float("inf")
+
+
+class Standing(NamedTuple):
+    """What a decision asks of a backend beside its counts, and what hardly ever changes: the limit in force, and since
+    when it is eligible without a look at the clock (monotonic seconds; infinity when it is not, minus infinity when it
+    has never been away)."""
+
+    max_in_flight: int | None
+    since_s: float
 
 
 @dataclass(slots=True)
@@ -36,6 +48,20 @@ class Backend:
     load: EngineLoad | None = None
     load_at_s: float | None = None
     recovered_at_s: float | None = None
+    known: Standing | None = field(default=None, init=False, repr=False, compare=False)
+    """The last answer of `standing`, until any of the above changes."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "known", None)
+
+    def standing(self) -> Standing:
+        """What decisions ask of this backend beside its counts; read `known` first."""
+        since_s = _NEVER_S if self.recovered_at_s is None else self.recovered_at_s
+        passes = self.circuit.state is _CLOSED and self.health.up is not False and not self.draining
+        known = Standing(self.max_in_flight, since_s if passes else _NOT_NOW_S)
+        object.__setattr__(self, "known", known)
+        return known
 
     @property
     def max_in_flight(self) -> int | None:

@@ -81,11 +81,6 @@ class Book:
         self.next_expiry_s = self._lingering[0][0] if self._lingering else _NEVER_S
         return dropped
 
-    def _open(self, lease: "Lease") -> None:
-        self._leases.add(lease)
-        self.in_flight += lease.weight
-        self.opened += 1
-
     def _settle(self, lease: "Lease", now_s: float, linger_s: float, most: int | None) -> None:
         self._leases.remove(lease)
         self.settled += 1
@@ -119,7 +114,9 @@ class Lease:
         self.outcome: Outcome | None = None
         self._clock = clock
         self.opened_at_s = clock()
-        book._open(self)
+        book._leases.add(self)
+        book.in_flight += weight
+        book.opened += 1
 
     def settle(self, outcome: Outcome, linger_s: float = 0.0, *, most: int | None = None) -> None:
         """End the lease; its sequences still count for `linger_s` more, as far as no more than `most` linger on its

@@ -1,0 +1,209 @@
+"""A desk written the long way: every count is added up anew and every rule is asked at every step. No short cuts."""
+
+from math import ceil, exp, exp2, inf
+
+from fakes.rig import BASELINE, LINGER_S, OPEN_S, SPECULATIVE
+
+from proxy.dispatch import Assignment
+from proxy.model import (
+    ROLES,
+    BackendLoad,
+    Because,
+    CircuitState,
+    Decision,
+    LoadSnapshot,
+    Policy,
+    Reason,
+    Regime,
+    Role,
+    Traits,
+)
+from proxy.routing import health
+from proxy.routing.blackhole import HALF_LIFE_S
+from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event
+from proxy.routing.health import Evidence, Health, HealthRules
+from proxy.routing.ramp import GOAL_IF_UNLIMITED
+from proxy.routing.rules import Rules
+from proxy.routing.threshold import NEAR
+
+BREAKER = BreakerRules(max_failures=5, open_s=OPEN_S, max_probes=1)
+
+
+class Side:
+    """One backend of the plain desk."""
+
+    def __init__(self, role: Role, limit: int | None) -> None:
+        self.role, self.operators = role, limit
+        self.facts: int | None = None  # what the engine says that it runs at once, at start-up and later
+        self.said: int | None = None
+        self.draining = False
+        self.leases: list[int] = []  # weights
+        self.ghosts: list[tuple[float, int]] = []  # until when, and weights
+        self.circuit, self.health = Circuit(), Health()
+        self.failures: list[tuple[float, float]] = []  # the weight of them all after each, and when
+        self.recovered_at_s: float | None = None
+
+    @property
+    def limit(self) -> int | None:
+        return self.operators or self.said or self.facts
+
+    @property
+    def in_flight(self) -> int:
+        return sum(self.leases) + sum(weight for _, weight in self.ghosts)
+
+    def failed(self, now_s: float) -> float:
+        if not self.failures:
+            return 0.0
+        value, at_s = self.failures[-1]
+        return value * exp2(-(now_s - at_s) / HALF_LIFE_S)
+
+    def live(self, now_s: float) -> int:
+        return sum(expiry_s > now_s for expiry_s in self.circuit.probes)
+
+    def passes(self, now_s: float) -> bool:
+        if self.circuit.state is CircuitState.OPEN:
+            return now_s - self.circuit.since_s >= OPEN_S
+        return self.circuit.state is CircuitState.CLOSED or self.live(now_s) < BREAKER.max_probes
+
+    def load(self, now_s: float) -> BackendLoad:
+        return BackendLoad(
+            self.role,
+            self.in_flight,
+            self.limit,
+            int(self.failed(now_s) + 0.5),
+            self.health.up is not False and self.passes(now_s) and not self.draining,
+            None if self.recovered_at_s is None else now_s - self.recovered_at_s,
+        )
+
+    def move(self, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = inf) -> None:
+        late = sent_at_s < self.circuit.since_s
+        if late or (probe and event is Event.NEUTRAL and sent_at_s + OPEN_S <= now_s):
+            return
+        row, before = TABLE[self.circuit.state, event], self.circuit.state
+        self.circuit = (row.probe if probe else row.ordinary)(BREAKER, self.circuit, now_s)
+        if self.circuit.state is CircuitState.CLOSED and before is not CircuitState.CLOSED:
+            self.recovered_at_s = now_s
+
+
+class PlainDesk:
+    """Every count added up anew and every rule asked at every step."""
+
+    def __init__(self, rules: Rules, limits: tuple[int | None, int | None], now_s: float) -> None:
+        self.rules = rules
+        self.sides = {role: Side(role, limit) for role, limit in zip(ROLES, limits, strict=True)}
+        self.regime = Regime(since_s=now_s - rules.min_dwell_s, smoothed_at_s=now_s)
+        self.switches: list[Role] = []
+        self.pin: Role | None = None
+
+    def follow(self, in_flight: int, now_s: float) -> None:
+        """The count in force until now into the mean, then the thresholds."""
+        rules, before = self.rules, self.regime
+        decay = exp((before.smoothed_at_s - now_s) / rules.smoothing_s) if rules.smoothing_s else 0.0
+        smoothed = before.held + (before.smoothed - before.held) * decay if rules.smoothing_s else float(in_flight)
+        if rules.smoothing_s and now_s == before.smoothed_at_s:
+            smoothed = before.smoothed
+        to_baseline = before.role is SPECULATIVE and smoothed >= rules.leave_at - NEAR
+        to_speculative = before.role is BASELINE and smoothed <= rules.enter_at + NEAR
+        switches = rules.effective_policy is Policy.THRESHOLD and now_s - before.since_s >= rules.min_dwell_s
+        role, since_s = before.role, before.since_s
+        if switches and (to_baseline or to_speculative):
+            role, since_s = role.other, now_s
+            self.switches.append(role)
+        self.regime = Regime(role, since_s, smoothed, now_s, in_flight)
+
+    def snapshot(self, now_s: float) -> LoadSnapshot:
+        dues = {until_s for side in self.sides.values() for until_s, _ in side.ghosts if until_s <= now_s}
+        for due_s in sorted(dues):
+            for side in self.sides.values():
+                side.ghosts = [ghost for ghost in side.ghosts if ghost[0] > due_s]
+            self.follow(self.in_flight, due_s)
+        return LoadSnapshot(now_s, *(self.sides[role].load(now_s) for role in ROLES))
+
+    @property
+    def in_flight(self) -> int:
+        return sum(side.in_flight for side in self.sides.values())
+
+    def assign(self, traits: Traits, now_s: float) -> tuple[Decision, int, bool]:
+        """The decision, the weight that it leases and whether it is a probe."""
+        seen = self.snapshot(now_s)
+        self.follow(seen.in_flight, now_s)
+        role, reason = self.choose(seen, traits)
+        counts = (seen.speculative.in_flight, seen.baseline.in_flight)
+        rules, regime = self.rules, self.regime
+        levels = (regime.smoothed, rules.enter_at, rules.leave_at, regime.role, seen.speculative.recent_failures)
+        because = Because(rules.effective_policy, *counts, *levels)
+        if role is None:
+            return Decision(None, reason, self.regime, because), 0, False
+        side, weight = self.sides[role], held(seen.of(role), traits.weight)
+        probe = side.circuit.state is not CircuitState.CLOSED and side.passes(now_s)
+        side.leases.append(weight)
+        side.move(Event.ADMITTED, now_s)
+        self.follow(self.in_flight, now_s)
+        return Decision(role, reason, self.regime, because), weight, probe
+
+    def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
+        wanted, reason = self.prefer(seen, traits)
+        firm = reason in (Reason.HEADER, Reason.OPERATOR_PIN, Reason.RULE)
+        load, other = seen.of(wanted), seen.of(wanted.other)
+        room = fits_in(load, traits.weight)
+        held_back = self.is_held_back(load, other, traits.weight)
+        role: Role | None = wanted
+        if not load.eligible and not seen.all_down:
+            role, reason = wanted.other, Reason.ONLY_ELIGIBLE
+        elif not room:
+            role, reason = (None if firm else wanted.other), Reason.OTHER_FULL
+        elif held_back and not firm:
+            role, reason = wanted.other, Reason.RAMPING
+        if role is wanted.other:
+            takes = fits_in(other, traits.weight) and not self.is_held_back(other, load, traits.weight)
+            role = role if takes and (other.eligible or seen.all_down) else None
+        if role is None:
+            return None, Reason.FULL
+        return role, Reason.ALL_DOWN if seen.all_down else reason
+
+    def prefer(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
+        if self.pin is not None:
+            return self.pin, Reason.OPERATOR_PIN
+        if traits.asked is not None and self.rules.allow_header:
+            return traits.asked, Reason.HEADER
+        if traits.session and self.rules.request_rules:
+            return BASELINE, Reason.RULE
+        busy = seen.speculative.in_flight + seen.speculative.recent_failures
+        fits = busy == 0 or busy + traits.weight <= self.rules.leave_at
+        if self.rules.effective_policy is Policy.OVERFLOW:
+            return (SPECULATIVE, Reason.ROOM) if fits else (BASELINE, Reason.OVERFLOW)
+        if self.regime.role is SPECULATIVE and not fits:
+            return BASELINE, Reason.OVERFLOW
+        return self.regime.role, Reason.REGIME
+
+    def is_held_back(self, load: BackendLoad, beside: BackendLoad, weight: int) -> bool:
+        ramps = [each.recovered_s is not None and each.recovered_s < self.rules.ramp_s for each in (load, beside)]
+        if not ramps[0] or ramps[1] or not beside.eligible or load.in_flight == 0 or load.recovered_s is None:
+            return False
+        goal = GOAL_IF_UNLIMITED if load.max_in_flight is None else load.max_in_flight
+        goal = min(goal, self.rules.leave_at) if load.role is SPECULATIVE else goal
+        return load.in_flight + weight > ceil(goal * load.recovered_s / self.rules.ramp_s)
+
+    def settle(self, place: Assignment, now_s: float, *, lingers: bool) -> None:
+        side, weight = self.sides[place.backend.role], place.lease.weight
+        side.leases.remove(weight)
+        there = sum(weight for _, weight in side.ghosts)
+        most = inf if side.limit is None else max(1, side.limit // 4)
+        stays = int(min(weight, max(0, most - there))) if lingers else 0
+        side.ghosts += [(now_s + LINGER_S, stays)] if stays else []
+        self.snapshot(now_s)
+        self.follow(self.in_flight, now_s)
+
+    def observe(self, role: Role, evidence: Evidence, now_s: float) -> None:
+        side = self.sides[role]
+        before, side.health = side.health.up, health.advance(HealthRules(), side.health, evidence, now_s)
+        if before is False and side.health.up:
+            side.recovered_at_s = now_s
+
+
+def held(load: BackendLoad, weight: int) -> int:
+    return weight if load.max_in_flight is None else max(1, min(weight, load.max_in_flight))
+
+
+def fits_in(load: BackendLoad, weight: int) -> bool:
+    return load.max_in_flight is None or load.in_flight + held(load, weight) <= load.max_in_flight

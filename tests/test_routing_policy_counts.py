@@ -1,0 +1,83 @@
+"""decide_by_counts: it says what decide says, wherever it says anything, and it speaks for most requests."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.model import ROLES, BackendLoad, Decision, LoadSnapshot, Policy, Reason, Regime, Role, Traits
+from proxy.routing.policy import RequestRule, RuleKind, Rules, decide, decide_by_counts
+
+SPECULATIVE, BASELINE = ROLES
+roles = st.sampled_from(ROLES)
+limits = st.none() | st.integers(1, 20)
+sequences = st.integers(1, 12)
+
+
+@st.composite
+def rule_sets(draw: st.DrawFn) -> Rules:
+    leave_at = draw(st.integers(1, 12))
+    return Rules(
+        policy=draw(st.sampled_from(Policy)),
+        leave_at=leave_at,
+        enter_at=draw(st.integers(0, leave_at - 1)),
+        smoothing_s=draw(st.sampled_from([0.0, 2.0])),
+        pin=draw(roles),
+        allow_header=draw(st.booleans()),
+        request_rules=draw(st.sampled_from([(), (), (RequestRule(RuleKind.SESSION, BASELINE),)])),
+        operator_pin=draw(st.sampled_from([None, None, *ROLES])),
+    )
+
+
+def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
+    return st.builds(
+        BackendLoad, st.just(role), st.integers(0, 15), limits, st.integers(0, 8), st.just(True), st.none()
+    )
+
+
+snapshots = st.builds(LoadSnapshot, st.floats(0, 100), loads(SPECULATIVE), loads(BASELINE))
+AGES = st.floats(0, 100)
+regimes = st.builds(Regime, roles, AGES, st.floats(0, 20), AGES, st.integers(0, 20))
+traits = st.builds(Traits, weight=sequences, model=st.none(), session=st.booleans(), asked=st.none() | roles)
+
+
+def by_counts(rules: Rules, regime: Regime, seen: LoadSnapshot, asks: Traits) -> Decision | None:
+    first, second = seen.speculative, seen.baseline
+    return decide_by_counts(
+        rules,
+        regime,
+        seen.at_s,
+        asks,
+        in_flight=(first.in_flight, second.in_flight),
+        limits=(first.max_in_flight, second.max_in_flight),
+        recent_failures=first.recent_failures,
+    )
+
+
+@settings(max_examples=500)
+@given(rule_sets(), regimes, snapshots, traits)
+def test_two_counts_decide_as_a_look_at_everything_does(
+    rules: Rules, regime: Regime, seen: LoadSnapshot, asks: Traits
+) -> None:
+    decision = by_counts(rules, regime, seen, asks)
+    closely = decide(rules, regime, seen, asks)
+    wished = closely.reason not in (Reason.REGIME, Reason.ROOM, Reason.OVERFLOW)
+    if decision is not None:
+        assert decision == closely
+        assert not wished
+    elif (
+        rules.smoothing_s and not wished
+    ):  # nobody wished anything: it was too heavy for the backend's limit, and runs there alone
+        assert closely.role is not None
+        limit = seen.of(closely.role).max_in_flight
+        ruled = rules.request_rules or (rules.allow_header and asks.asked is not None)
+        assert ruled or (limit is not None and asks.weight > limit)
+
+
+def test_failures_weigh_in_a_decision_by_counts() -> None:
+    seen = LoadSnapshot(0.0, BackendLoad(SPECULATIVE, 3, None, 6), BackendLoad(BASELINE))
+    decision = by_counts(Rules(Policy.OVERFLOW, leave_at=9), Regime(smoothed_at_s=0.0), seen, Traits())
+    assert decision is not None
+    assert (decision.role, decision.reason, decision.because.recent_failures) == (BASELINE, Reason.OVERFLOW, 6)
+
+
+def test_a_count_that_nobody_has_smoothed_yet_is_left_to_a_closer_look() -> None:
+    assert by_counts(Rules(), Regime(), LoadSnapshot(0.0, *map(BackendLoad, ROLES)), Traits()) is None
