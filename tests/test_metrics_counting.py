@@ -93,6 +93,21 @@ FACTS = RequestFacts(
     tpot_s=0.02,
     usage=Usage(100, 20, 40),
 )
+TIMED_FACTS = st.builds(
+    FACTS._replace,
+    outcome=st.sampled_from(Outcome),
+    status=st.sampled_from([0, 200, 204, 404, 429, 502]),
+    failure=st.none() | st.just("words"),
+    decision=st.none() | st.builds(DECISION._replace, role=st.sampled_from([*Role, None])),
+    attempts=st.integers(0, 3),
+    client_name=st.none() | st.just("alpha"),
+    queue_s=st.sampled_from([0.0, 0.001, 0.3, 90.0]),
+    overhead_s=st.sampled_from([0.0, 0.00007, 3.0]),
+    duration_s=st.sampled_from([0.0, 0.7, 900.0]),
+    ttft_s=st.sampled_from([None, 0.0, 0.02, 999.0]),
+    tpot_s=st.sampled_from([None, 0.001, 2.0]),
+    usage=st.builds(Usage, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)),
+)
 CLIENTS = ("alpha", "beta", "gamma", OTHER, NO_ROLE)
 
 
@@ -223,7 +238,7 @@ def test_a_value_counts_in_every_bucket_whose_bound_is_not_below_it(
     assert value(metrics, "queue_seconds_bucket", le="+Inf") == value(metrics, "queue_seconds_count") == 1
 
 
-@given(facts=st.deferred(lambda: TIMED_FACTS))
+@given(facts=TIMED_FACTS)
 def test_each_histogram_has_its_own_buckets(facts: RequestFacts) -> None:
     metrics = Metrics(lambda: READING)
     metrics.request_ended(facts)
@@ -313,23 +328,6 @@ ODD_FACTS = st.builds(
 )
 
 
-TIMED_FACTS = st.builds(
-    FACTS._replace,
-    outcome=st.sampled_from(Outcome),
-    status=st.sampled_from([0, 200, 204, 404, 429, 502]),
-    failure=st.none() | st.just("words"),
-    decision=st.none() | st.builds(DECISION._replace, role=st.sampled_from([*Role, None])),
-    attempts=st.integers(0, 3),
-    client_name=st.none() | st.just("alpha"),
-    queue_s=st.sampled_from([0.0, 0.001, 0.3, 90.0]),
-    overhead_s=st.sampled_from([0.0, 0.00007, 3.0]),
-    duration_s=st.sampled_from([0.0, 0.7, 900.0]),
-    ttft_s=st.sampled_from([None, 0.0, 0.02, 999.0]),
-    tpot_s=st.sampled_from([None, 0.001, 2.0]),
-    usage=st.builds(Usage, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)),
-)
-
-
 @given(facts=ODD_FACTS)
 def test_no_fact_of_a_request_makes_a_label_value_of_its_own(facts: RequestFacts) -> None:
     metrics = Metrics(lambda: READING)
@@ -346,7 +344,7 @@ def test_many_requests_count_as_the_sum_of_each_alone(many: list[RequestFacts]) 
         together.request_ended(facts)
         alone = Metrics(lambda: READING)
         alone.request_ended(facts)
-        apart.update(counted(alone))  # type: ignore[arg-type]  # of floats as well
+        apart.update(counted(alone))
     assert counted(together) == pytest.approx({**counted(Metrics(lambda: READING)), **apart})
 
 
