@@ -12,6 +12,7 @@ from proxy.model import Role, Traits
 from proxy.protocol.allowlist import ROUTES
 from proxy.protocol.openai import COLLECTED_BYTES, MAX_MODEL_CHARS, PEEK_MAX_BYTES, read_traits
 from proxy.protocol.routes import EngineKind, Route, find
+from proxy.protocol.weights import WEIGHING, weigh
 
 JSON_TYPE = b"application/json"
 CHAT = find(EngineKind.SGLANG, "POST", "/v1/chat/completions")
@@ -159,3 +160,9 @@ def test_any_object_is_read_without_raising(route: Route, body: dict[str, Any]) 
     assert traits.weight >= 1
     assert type(traits.stream) is bool
     assert type(traits.constrained) is bool
+
+
+@given(st.sampled_from(ALL), st.dictionaries(st.sampled_from([*sorted(WEIGHING), "x"]), VALUES, max_size=2))
+def test_a_body_weighs_what_all_its_fields_make_it_weigh(route: Route, body: dict[str, Any]) -> None:
+    read_back = orjson.loads(orjson.dumps(body))
+    assert read(body, route).weight == weigh(route.template, read_back)

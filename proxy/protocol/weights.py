@@ -51,6 +51,9 @@ _CHOICES_IN_BODY = frozenset(
     {"/v1/chat/completions", "/invocations", "/v1/completions", "/v1/chat/completions/batch"},
 )
 
+WEIGHING = frozenset({"n", "sampling_params", "parameters"}).union(*_LISTS.values())
+"""The fields that `weigh` looks at: a body without any of them weighs 1."""
+
 
 def weigh(template: str, body: dict[str, Any]) -> int:
     """Sequences of one request, 1 to MAX_WEIGHT: prompts x n. `body` is the parsed object; never raises."""
