@@ -49,8 +49,8 @@ _TELLING = WEIGHING | _BINDING | {"format", "session_params", "previous_response
 def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding: bytes, asked: Role | None) -> Traits:
     """The traits of one request. Never raises: a body that cannot be read weighs 1 and the engine answers for it.
 
-    `content_type` and `content_encoding` are the fields' values (b"" where absent); `asked` is passed through. Only true
-    asks for a stream, but of Ollama, which streams unless told not to.
+    `content_type` and `content_encoding` are the fields' values (b"" where absent); `asked` is passed through. Only
+    true asks for a stream, but of Ollama, which streams unless told not to.
     """
     value = _peek(body, content_type, content_encoding)
     model, stream = value.get("model"), value.get("stream")
