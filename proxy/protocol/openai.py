@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from proxy.model import Dialect, Role, Traits
-from proxy.protocol.allowlist import Route, RouteClass
-from proxy.protocol.weights import WEIGHING, sampling_params, weigh
+from proxy.protocol.allowlist import ROUTES, Route, RouteClass
+from proxy.protocol.weights import sampling_params, weigh, weighing
 
 PEEK_MAX_BYTES = 2 * 1024 * 1024
 """Bodies above it are not parsed and weigh 1: parsing holds the event loop (2 MiB of text is two milliseconds, 2 MiB of
@@ -42,8 +42,12 @@ _GRAMMARS = (
     "guided_json_object",
 )
 _BINDING = frozenset({*_GRAMMARS, *("text", "response_format", "tool_choice", "sampling_params", "parameters")})
-# What tells anything but the model and the stream.
-_TELLING = WEIGHING | _BINDING | {"format", "session_params", "previous_response_id"}
+# By route template: the fields that tell anything but the model and the stream.
+_TELLING = {
+    row.template: weighing(row.template) | _BINDING | {"format", "session_params", "previous_response_id"}
+    for rows in ROUTES.values()
+    for row in rows
+}
 
 
 def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding: bytes, asked: Role | None) -> Traits:
@@ -56,7 +60,7 @@ def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding
     model, stream = value.get("model"), value.get("stream")
     weight, constrained, session = 1, False, False
     # Most bodies have none of the rest, and are told apart by one look.
-    if not value.keys().isdisjoint(_TELLING):
+    if not value.keys().isdisjoint(_TELLING[route.template]):
         weight = weigh(route.template, value)
         constrained = _constrained(value) or (route.dialect is _OLLAMA and bool(value.get("format")))
         session = value.get("session_params") is not None or value.get("previous_response_id") is not None

@@ -51,8 +51,10 @@ _CHOICES_IN_BODY = frozenset(
     {"/v1/chat/completions", "/invocations", "/v1/completions", "/v1/chat/completions/batch"},
 )
 
-WEIGHING = frozenset({"n", "sampling_params", "parameters"}).union(*_LISTS.values())
-"""The fields that `weigh` looks at: a body without any of them weighs 1."""
+
+def weighing(template: str) -> frozenset[str]:
+    """The fields that `weigh` looks at: a body without any of them weighs 1."""
+    return frozenset({"n", "sampling_params", "parameters", *_LISTS.get(template, ())})
 
 
 def weigh(template: str, body: dict[str, Any]) -> int:
