@@ -72,7 +72,8 @@ class Door:
 
     async def __call__(self, request: Request) -> Reply | None:
         """Answer one request: with a reply, or None where an answer was passed on to the client."""
-        came = headers.request_id(request.by_name)
+        named = request.by_name
+        came = None if named.keys().isdisjoint(headers.REQUEST_ID_NAMES) else headers.request_id(named)
         request_id = next(self._ids) if came is None else came.decode()
         dialect = _PLAIN
         try:
@@ -81,7 +82,7 @@ class Door:
             if route is None and (own := self._own(request)) is not None:
                 return own
             client_name = None if self.gate.clients is None else self.gate.admit(request)
-            if b"upgrade" in request.by_name and upgrades(request):
+            if b"upgrade" in named and upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             if route is None:
                 route = self._find(request)
