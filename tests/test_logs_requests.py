@@ -55,7 +55,7 @@ FULL = RequestFacts(
 )
 # Python's and C's functions that ending a request may call, at most: a third more than it does. It is done for every
 # request, on the loop's thread; through structlog and prometheus_client it took two hundred.
-MAX_CALLS = 66
+MAX_CALLS = 53
 
 
 @contextlib.contextmanager
