@@ -4,8 +4,9 @@ Connections and framing are in front.py; what happens to a request that is let i
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import orjson
 from structlog.typing import FilteringBoundLogger
@@ -23,6 +24,7 @@ from proxy.wire.request import Request, upgrades
 
 # A request id of our own: 128 random bits, which two proxies never give twice.
 ID_CHARS = 32
+_PLAIN = Dialect.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +57,35 @@ class Door:
         self._metrics = metrics
         self._logger = logger
         self._readiness = readiness
-        self._ids = _new_ids()
+        # All of C's own: a generator would be a call for each request.
+        self._ids = chain.from_iterable(iter(_new_ids, []))
+
+    @property
+    def engines(self) -> tuple[EngineKind, ...]:
+        """See the class."""
+        return self._engines
+
+    @engines.setter
+    def engines(self, engines: tuple[EngineKind, ...]) -> None:
+        self._engines = engines
+        self._known = routes.exact(engines)
 
     async def __call__(self, request: Request) -> Reply | None:
         """Answer one request: with a reply, or None where an answer was passed on to the client."""
-        request_id = self._request_id(request)
-        dialect = Dialect.PLAIN
+        named = request.by_name
+        came = None if named.keys().isdisjoint(headers.REQUEST_ID_NAMES) else headers.request_id(named)
+        request_id = next(self._ids) if came is None else came.decode()
+        dialect = _PLAIN
         try:
-            own = self._own(request)
-            if own is None:
-                own = self.gate.preflight(request, self.engines)
-            if own is not None:
+            # Most requests name a row of the allow-list: none of the proxy's own paths, and no method of a preflight.
+            route = self._known.get((request.method, request.target))
+            if route is None and (own := self._own(request)) is not None:
                 return own
-            client_name = self.gate.admit(request)
-            if upgrades(request):
+            client_name = None if self.gate.clients is None else self.gate.admit(request)
+            if b"upgrade" in named and upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
-            route = self._find(request)
+            if route is None:
+                route = self._find(request)
             dialect = route.dialect
             if self.closed:
                 raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
@@ -82,13 +97,10 @@ class Door:
         except CrossoverError as error:
             return self._refuse(without_frames(error), dialect, request_id, request)
 
-    def _request_id(self, request: Request) -> str:
-        came = headers.request_id(request.by_name)
-        return next(self._ids) if came is None else came.decode()
-
     def _own(self, request: Request) -> Reply | None:
+        """The answer that needs no key: of the proxy's own paths, and to a browser's preflight."""
         if request.method not in ("GET", "HEAD"):
-            return None
+            return self.gate.preflight(request, self.engines)
         path = request.target.partition("?")[0]
         if path in routes.LIVENESS_PATHS:
             return _json(200, {"status": "alive"})
@@ -136,11 +148,10 @@ class Door:
         return error_reply(error, dialect, [(b"x-request-id", request_id.encode())], close=close)
 
 
-def _new_ids() -> Iterator[str]:
+def _new_ids() -> list[str]:
     """Random request ids. The system is asked for many at a time: asking takes longer than the rest."""
-    while True:
-        digits = os.urandom(4096).hex()
-        yield from (digits[at : at + ID_CHARS] for at in range(0, len(digits), ID_CHARS))
+    digits = os.urandom(4096).hex()
+    return [digits[at : at + ID_CHARS] for at in range(0, len(digits), ID_CHARS)]
 
 
 def _json(status: int, value: dict[str, str]) -> Reply:

@@ -1,6 +1,7 @@
 """What Prometheus is told: right numbers, closed labels, every family documented."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,21 @@ FACTS = RequestFacts(
     ttft_s=0.3,
     tpot_s=0.02,
     usage=Usage(100, 20, 40),
+)
+TIMED_FACTS = st.builds(
+    FACTS._replace,
+    outcome=st.sampled_from(Outcome),
+    status=st.sampled_from([0, 200, 204, 404, 429, 502]),
+    failure=st.none() | st.just("words"),
+    decision=st.none() | st.builds(DECISION._replace, role=st.sampled_from([*Role, None])),
+    attempts=st.integers(0, 3),
+    client_name=st.none() | st.just("alpha"),
+    queue_s=st.sampled_from([0.0, 0.001, 0.3, 90.0]),
+    overhead_s=st.sampled_from([0.0, 0.00007, 3.0]),
+    duration_s=st.sampled_from([0.0, 0.7, 900.0]),
+    ttft_s=st.sampled_from([None, 0.0, 0.02, 999.0]),
+    tpot_s=st.sampled_from([None, 0.001, 2.0]),
+    usage=st.builds(Usage, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)),
 )
 CLIENTS = ("alpha", "beta", "gamma", OTHER, NO_ROLE)
 
@@ -222,6 +238,19 @@ def test_a_value_counts_in_every_bucket_whose_bound_is_not_below_it(
     assert value(metrics, "queue_seconds_bucket", le="+Inf") == value(metrics, "queue_seconds_count") == 1
 
 
+@given(facts=TIMED_FACTS)
+def test_each_histogram_has_its_own_buckets(facts: RequestFacts) -> None:
+    metrics = Metrics(lambda: READING)
+    metrics.request_ended(facts)
+    finished = facts.outcome is Outcome.FINISHED
+    times = {"ttft": facts.ttft_s, "tpot": facts.tpot_s, "request_duration": facts.duration_s if finished else None}
+    times |= {"queue": facts.queue_s, "overhead": facts.overhead_s if facts.attempts else None}
+    for (name, labels), count in series(metrics).items():
+        seconds = times.get(name.removeprefix("crossover_").removesuffix("_seconds_bucket"))
+        if name.endswith("_bucket") and seconds is not None:
+            assert count == (seconds <= float(dict(labels)["le"]))
+
+
 @pytest.mark.parametrize("name", ["ttft", "tpot", "request_duration", "queue", "overhead"])
 def test_buckets_rise_and_end_in_infinity(metrics: Metrics, name: str) -> None:
     metrics.request_ended(FACTS)
@@ -305,6 +334,59 @@ def test_no_fact_of_a_request_makes_a_label_value_of_its_own(facts: RequestFacts
     metrics.request_ended(facts)
     metrics.refused(facts.failure or facts.route)
     require_closed(metrics)
+
+
+@given(st.lists(TIMED_FACTS, max_size=8))
+def test_many_requests_count_as_the_sum_of_each_alone(many: list[RequestFacts]) -> None:
+    together = Metrics(lambda: READING)
+    apart: Counter[tuple[str, frozenset[tuple[str, str]]]] = Counter()
+    for facts in many:
+        together.request_ended(facts)
+        alone = Metrics(lambda: READING)
+        alone.request_ended(facts)
+        apart.update(counted(alone))
+    assert counted(together) == pytest.approx({**counted(Metrics(lambda: READING)), **apart})
+
+
+@given(facts=TIMED_FACTS)
+def test_a_request_counts_what_it_says_and_nothing_else(facts: RequestFacts) -> None:
+    metrics = Metrics(lambda: READING)
+    metrics.request_ended(facts)
+    told = {(name, *sorted(word for _, word in labels)): each for (name, labels), each in counted(metrics).items()}
+    placed = facts.decision.role if facts.decision is not None else None
+    role = placed or NO_ROLE
+    expected = {
+        ("requests_total", *sorted((role, facts.outcome, f"{facts.status // 100}xx" if facts.status else NO_ROLE))): 1,
+        ("client_requests_total", *sorted((facts.outcome, OTHER if facts.client_name else NO_ROLE))): 1,
+        ("failures_total", *sorted((role, OTHER))): facts.failure is not None,
+        ("queue_seconds_count",): 1,
+        ("queue_seconds_sum",): facts.queue_s,
+        ("overhead_seconds_count",): facts.attempts > 0,
+        ("overhead_seconds_sum",): facts.overhead_s if facts.attempts else 0,
+        ("request_duration_seconds_count", role): facts.outcome is Outcome.FINISHED,
+        ("request_duration_seconds_sum", role): facts.duration_s if facts.outcome is Outcome.FINISHED else 0,
+        ("ttft_seconds_count", role): facts.ttft_s is not None,
+        ("ttft_seconds_sum", role): facts.ttft_s or 0,
+        ("tpot_seconds_count", role): facts.tpot_s is not None,
+        ("tpot_seconds_sum", role): facts.tpot_s or 0,
+    }
+    for kind, tokens in zip(("prompt", "completion", "cached"), facts.usage, strict=True):
+        expected["tokens_total", *sorted((role, kind))] = tokens
+    sent = {key: each for key, each in told.items() if key[0] in ("attempts_total", "retries_total")}
+    assert {key: each for key, each in told.items() if key not in sent and each} == {
+        key: each for key, each in expected.items() if each
+    }
+    assert sum(each for key, each in sent.items() if key[0] == "attempts_total") == (facts.attempts if placed else 0)
+
+
+def counted(metrics: Metrics) -> Series:
+    """What of the series was counted, without the buckets; names without their beginning."""
+    gauges = {family.name for family in metrics.families if family.kind == "gauge"}
+    return {
+        (name.removeprefix("crossover_"), labels): each
+        for (name, labels), each in series(metrics).items()
+        if name not in gauges and not name.endswith("_bucket")
+    }
 
 
 def test_a_code_that_nobody_declared_counts_as_other(metrics: Metrics) -> None:

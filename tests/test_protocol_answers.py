@@ -1,15 +1,25 @@
 """What single events and whole answers say, in each dialect; shapes as real engines send them."""
 
+import json
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.model import Dialect, Usage
-from proxy.protocol.answers import MAX_WORD_CHARS, READ_MAX_BYTES, EventFacts, StreamError, read_answer, read_event
+from proxy.protocol.answers import (
+    MAX_WORD_CHARS,
+    READ_MAX_BYTES,
+    EventFacts,
+    StreamError,
+    read_answer,
+    read_event,
+    read_usage,
+)
 
+CHAT = Dialect.CHAT
 NAMES = st.sampled_from(
     [
         "choices",
@@ -234,6 +244,68 @@ def test_a_long_word_is_clipped() -> None:
 )
 def test_the_usage_of_a_whole_answer_is_read(dialect: Dialect, answer: object, usage: Usage) -> None:
     assert read_answer(orjson.dumps(answer), dialect) == usage
+
+
+MARK = ',"usage":{"prompt_tokens":9}'
+COUNTS = st.dictionaries(
+    st.sampled_from(["prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "cached_tokens", "usage"]),
+    st.integers(-1, 9) | st.none() | st.just({"prompt_tokens": 7}),
+)
+MEMBERS = st.tuples(
+    st.sampled_from(["usage", "usage", "choices", "metadata", 'a"usage', "\\", MARK, "predictions"]),
+    st.deferred(lambda: VALUES),
+)
+OBJECTS = st.lists(MEMBERS, max_size=5)  # a name may come twice
+TEXTS = st.sampled_from([MARK, MARK + "}", "\\", '"', '",', "\\" + MARK, "x,", ',"usage":{'])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | COUNTS | TEXTS, lambda inner: st.lists(inner, max_size=3) | OBJECTS.map(tuple), max_leaves=8
+)
+
+
+def written(value: Any, separators: tuple[str, str]) -> str:
+    """A value as JSON; a tuple of members is an object."""
+    comma, colon = separators
+    if isinstance(value, tuple):
+        return "{" + comma.join(json.dumps(name) + colon + written(each, separators) for name, each in value) + "}"
+    if isinstance(value, list):
+        return "[" + comma.join(written(each, separators) for each in value) + "]"
+    return json.dumps(value, separators=separators)
+
+
+@given(
+    OBJECTS.map(tuple) | st.lists(OBJECTS.map(tuple), max_size=2),
+    st.sampled_from([(",", ":"), (", ", ": "), (",", " :"), (",\n", ":")]),
+    st.sampled_from([Dialect.CHAT, Dialect.COMPLETIONS]),
+)
+@example(
+    (("usage", {"prompt_tokens": 1}), ("choices", [(("a", 1), ("usage", {"prompt_tokens": 2}))])), (",", ":"), CHAT
+)
+@example((("a", 1), ("usage", {"prompt_tokens": 1}), ("metadata", {"usage": {}}), ("usage", None)), (",", ":"), CHAT)
+@example((('a"usage', {"prompt_tokens": 2}),), (",", ":"), CHAT)
+@example((("choices", [(("a", 1), ("usage", {"prompt_tokens": 2}))]),), (",", ":"), CHAT)
+@example((("a", 1), ("usage", {"prompt_tokens": 1}), ("metadata", MARK)), (",", ":"), CHAT)
+def test_the_usage_is_the_one_that_the_whole_answer_has(
+    answer: Any, separators: tuple[str, str], dialect: Dialect
+) -> None:
+    body = written(answer, separators).encode()
+    whole = orjson.loads(body)
+    parts = [whole] if isinstance(whole, dict) else whole
+    said = [read_usage(part.get("usage")) for part in parts]
+    assert read_answer(body, dialect) == Usage(*(sum(each) for each in zip(*said, strict=True)))
+
+
+def test_of_a_long_answer_only_the_end_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def loads(text: bytes) -> Any:
+        sizes.append(len(text))
+        return json.loads(text)
+
+    monkeypatch.setattr(orjson, "loads", loads)
+    end = ',"usage":{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":null},"metadata":{"a":"b"}}\n'
+    body = ('{"choices":[{"message":{"content":"' + "a" * 1000 + '"}}]' + end).encode()
+    assert read_answer(body, Dialect.CHAT) == Usage(3, 4)
+    assert sizes == [len(end)]
 
 
 def test_an_answer_that_is_too_long_is_not_read() -> None:

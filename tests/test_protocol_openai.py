@@ -12,6 +12,7 @@ from proxy.model import Role, Traits
 from proxy.protocol.allowlist import ROUTES
 from proxy.protocol.openai import COLLECTED_BYTES, MAX_MODEL_CHARS, PEEK_MAX_BYTES, read_traits
 from proxy.protocol.routes import EngineKind, Route, find
+from proxy.protocol.weights import weigh, weighing
 
 JSON_TYPE = b"application/json"
 CHAT = find(EngineKind.SGLANG, "POST", "/v1/chat/completions")
@@ -159,3 +160,18 @@ def test_any_object_is_read_without_raising(route: Route, body: dict[str, Any]) 
     assert traits.weight >= 1
     assert type(traits.stream) is bool
     assert type(traits.constrained) is bool
+
+
+FIELDS = "n sampling_params parameters prompt messages instances input text input_ids inputs texts images items text_1"
+MORE_FIELDS = "text_2 queries documents data_1 data_2 input_embeds questions"
+
+
+@pytest.mark.parametrize("field", [*FIELDS.split(), *MORE_FIELDS.split()])
+@pytest.mark.parametrize("told", [3, ["a", "b"], [[1], [2]], [{"n": 2}], {"n": 2}, {"content": ["a", "b"]}])
+def test_a_body_weighs_what_each_of_its_fields_makes_it_weigh(field: str, told: object) -> None:
+    for row in ALL:
+        assert read({field: told}, row).weight == weigh(row.template, {field: told})
+
+
+def test_a_plain_chat_body_has_nothing_to_be_weighed() -> None:
+    assert weighing(CHAT.template).isdisjoint({"model", "messages", "max_tokens", "stream", "temperature", "top_p"})

@@ -1,5 +1,7 @@
 """The allow-list and its lookup: what is served, what is refused and how, and that no path is read in two ways."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.errors import CrossoverError, InvalidRequest, MethodNotAllowed, RouteRefused, UnknownRoute, UpgradeRefused
 from proxy.model import Dialect
 from proxy.protocol.allowlist import REFUSED, ROUTES
-from proxy.protocol.routes import LIVENESS_PATHS, READINESS_PATHS, EngineKind, RouteClass, find
+from proxy.protocol.routes import LIVENESS_PATHS, READINESS_PATHS, EngineKind, RouteClass, exact, find
 
 SGLANG, VLLM = EngineKind.SGLANG, EngineKind.VLLM
 
@@ -258,3 +260,22 @@ def test_no_model_path_climbs_out_of_its_place(tail: str) -> None:
     assert "" not in seen
     assert not {".", ".."} & set(seen)
     assert "\\" not in tail
+
+
+@pytest.mark.parametrize("engines", [(kind,) for kind in EngineKind] + [tuple(EngineKind), tuple(EngineKind)[::-1]])
+def test_a_target_that_is_known_word_for_word_is_what_all_engines_find(engines: tuple[EngineKind, ...]) -> None:
+    known = exact(engines)
+    for template in {row.template for rows in ROUTES.values() for row in rows} | LIVENESS_PATHS | READINESS_PATHS:
+        for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "get"):
+            found = []
+            with contextlib.suppress(CrossoverError):
+                found = [find(engine, method, template) for engine in engines]
+            if "{" not in template:
+                assert known.get((method, template)) is (found[0] if found else None)
+
+
+def test_no_row_is_a_path_of_the_proxys_own_or_served_to_a_preflight() -> None:
+    for engine in EngineKind:
+        for method, path in exact([engine]):
+            assert path not in LIVENESS_PATHS | READINESS_PATHS
+            assert method != "OPTIONS"

@@ -1,11 +1,10 @@
 """Counters and histograms as plain numbers, made into Prometheus' families when somebody scrapes.
 
-Counting is one look into a dict: prometheus_client's own counters take a lock each, and find a child by its labels
-first. There are no locks here: whoever counts and whoever scrapes runs on the loop's thread. Which families there are
-is in counting.py; what is read at a scrape is in gauges.py.
+Counting is one look into a dict, or none for who keeps a cell: prometheus_client's own counters take a lock each, and
+find a child by its labels first. There are no locks here: whoever counts and whoever scrapes runs on the loop's thread.
+Which families there are is in counting.py; what is read at a scrape is in gauges.py.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -31,56 +30,64 @@ class Family:
 
 
 class Counter:
-    """One family of counters. A child is there once it has counted something."""
+    """One family of counters. A child is told once it has counted something."""
 
-    __slots__ = ("_counts", "_family")
+    __slots__ = ("_cells", "_family")
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self._counts: defaultdict[Labels, int] = defaultdict(int)
+        self._cells: defaultdict[Labels, list[int]] = defaultdict(_zero)
+
+    def cell(self, labels: Labels) -> list[int]:
+        """Where one child counts, as the only item: who keeps it counts with `cell[0] += 1`."""
+        return self._cells[labels]
 
     def add(self, labels: Labels, amount: int = 1) -> None:
         """Count `amount` more under the values of the labels."""
-        self._counts[labels] += amount
+        self._cells[labels][0] += amount
 
     def collect(self) -> Metric:
         """The counts of one scrape."""
         family = CounterMetricFamily(self._family.name, self._family.text, labels=tuple(self._family.labels))
-        for labels, count in self._counts.items():
-            family.add_metric(labels, count)
+        for labels, (count,) in self._cells.items():
+            if count:
+                family.add_metric(labels, count)
         return family
 
 
 class Histogram:
-    """One family of histograms. A child is there once it has observed something, the only one of a family without
+    """One family of histograms. A child is told once it has observed something, the only one of a family without
     labels from the beginning."""
 
-    __slots__ = ("_bounds", "_children", "_family")
+    __slots__ = ("_bounds", "_cells", "_family")
 
     def __init__(self, family: Family, bounds: tuple[float, ...]) -> None:
         self._family = family
         self._bounds = bounds
-        # Each child: how many fell into each bucket alone, the one without end last, and behind them the sum.
-        self._children: defaultdict[Labels, list[float]] = defaultdict(self._empty)
+        self._cells: defaultdict[Labels, list[float]] = defaultdict(self._empty)
         if not family.labels:
-            self._children[()] = self._empty()
+            self._cells[()] = self._empty()
 
-    def observe(self, value: float, labels: Labels = ()) -> None:
-        """Put one value into its bucket: the first whose bound is not below it."""
-        child = self._children[labels]
-        child[bisect_left(self._bounds, value)] += 1
-        child[-1] += value
+    def cell(self, labels: Labels = ()) -> list[float]:
+        """Where one child observes: how many fell into each bucket alone, the one without end last, and behind them the
+        sum. A value belongs into the first bucket whose bound is not below it, where `bisect_left` finds it."""
+        return self._cells[labels]
 
     def collect(self) -> Metric:
         """The buckets of one scrape, each with all that are below it."""
         family = HistogramMetricFamily(self._family.name, self._family.text, labels=tuple(self._family.labels))
         bounds = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
-        for labels, (*counts, total) in self._children.items():
-            family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+        for labels, (*counts, total) in self._cells.items():
+            if any(counts) or not labels:
+                family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
         return family
 
     def _empty(self) -> list[float]:
         return [0] * (len(self._bounds) + 1) + [0.0]
+
+
+def _zero() -> list[int]:
+    return [0]
 
 
 class Tallies(Collector):

@@ -35,25 +35,22 @@ class Route:
     """One row of the allow-list.
 
     `template` is the path, or a path with one `{name:path}` at its end; it is safe as a metric label. `methods` are
-    upper case and hold HEAD wherever GET is. `dialect` is the wire form of the answer and of errors.
+    upper case and hold HEAD wherever GET is. `dialect` is the wire form of the answer and of errors. `counts` says
+    that a request on this route takes a lease.
     """
 
     template: str
     methods: frozenset[str]
     kind: RouteClass
     dialect: Dialect
-
-    @property
-    def counts(self) -> bool:
-        """Whether a request on this route takes a lease."""
-        return self.kind in _LEASED
+    counts: bool
 
 
 def _rows(kind: RouteClass, dialect: Dialect, methods: str, *templates: str) -> Iterator[Route]:
     """Rows that differ only in their template; `methods` is a space separated list."""
     allowed = frozenset(methods.split()) | ({"HEAD"} if "GET" in methods else set())
     for template in templates:
-        yield Route(template, allowed, kind, dialect)
+        yield Route(template, allowed, kind, dialect, kind in _LEASED)
 
 
 def _paths(text: str) -> frozenset[str]:

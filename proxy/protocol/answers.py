@@ -20,8 +20,9 @@ MAX_WORD_CHARS = 64
 
 _MAX_COUNT = 2**53
 _NO_USAGE = Usage()
-# Where counts are in `usage` and nowhere else.
-_IN_USAGE = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
+# Where counts are in `usage` of the answer and nowhere else, and how engines write it, behind the text.
+_IN_USAGE = (Dialect.CHAT, Dialect.COMPLETIONS)
+_USAGE = b',"usage":{'
 
 _STATUS_BY_WORD = {
     "authentication_error": 401,
@@ -74,15 +75,28 @@ def read_event(value: dict[str, Any], dialect: Dialect) -> EventFacts:
 def read_answer(body: bytes, dialect: Dialect) -> Usage:
     """The token counts of a whole plain answer; zeros where it does not say, is no JSON or is over READ_MAX_BYTES.
 
-    Answers to several prompts are summed. Never raises.
+    Answers to several prompts are summed. Of completions no more may be looked at than their usage and what follows:
+    whether the rest is JSON is not told. Never raises.
     """
     if len(body) > READ_MAX_BYTES:
         return _NO_USAGE
+    if dialect in _IN_USAGE and (at := body.rfind(_USAGE)) >= 0:
+        # Most of an answer stands before its usage and need not be parsed. The comma before the mark is no backslash,
+        # so the mark's first quotation mark opens or closes a string; behind one that is closed no word may follow, so
+        # it opens one: the mark is a key and its value, not words in a text. Its object is the answer itself, and not
+        # one inside it, where the rest closes one object more than it opens, which is where the rest is JSON once it
+        # is opened with one brace. What is named twice counts as it is said last, and what is said last is in the rest.
+        try:
+            return read_usage(orjson.loads(b"{" + body[at + 1 :])["usage"])
+        except ValueError:
+            pass
     try:
         value = orjson.loads(body)
     except ValueError:
         return _NO_USAGE
     if isinstance(value, dict):
+        if dialect in _IN_USAGE:
+            return read_usage(value.get("usage"))
         several = value.get("predictions")
         if not isinstance(several, list):
             return _answer_usage(value, dialect)
@@ -101,8 +115,6 @@ def add(*parts: Usage) -> Usage:
 
 def _answer_usage(value: dict[str, Any], dialect: Dialect) -> Usage:
     """The counts alone: of a whole answer nothing else is asked."""
-    if dialect in _IN_USAGE:
-        return read_usage(value.get("usage"))
     if dialect is Dialect.PLAIN and "meta_info" in value:
         dialect = Dialect.GENERATE
     return read_event(value, dialect).usage
@@ -186,6 +198,9 @@ _CONTENT_FIELDS = (
 )
 
 
+_CACHED = ("cached_tokens", "cache_read_input_tokens")
+
+
 def _holds_text(delta: object) -> bool:
     """Whether a delta carries something generated; a role alone is not content."""
     return isinstance(delta, dict) and any(delta.get(name) for name in _CONTENT_FIELDS)
@@ -195,12 +210,17 @@ def read_usage(counts: object) -> Usage:
     """Token counts under any of the names in use; zeros where there are none."""
     if not isinstance(counts, dict):
         return _NO_USAGE
+    # Under the names of OpenAI, which most engines use, no search is made.
+    prompt, completion = counts.get("prompt_tokens"), counts.get("completion_tokens")
+    if type(prompt) is not int or not 0 < prompt < _MAX_COUNT:
+        prompt = _count(counts, "input_tokens", "prompt_eval_count")
+    if type(completion) is not int or not 0 < completion < _MAX_COUNT:
+        completion = _count(counts, "output_tokens", "eval_count")
     details = counts.get("prompt_tokens_details") or counts.get("input_tokens_details")
-    return Usage(
-        _count(counts, "prompt_tokens", "input_tokens", "prompt_eval_count"),
-        _count(counts, "completion_tokens", "output_tokens", "eval_count"),
-        _count(_dict(details), "cached_tokens") or _count(counts, "cached_tokens", "cache_read_input_tokens"),
-    )
+    cached = _count(details, "cached_tokens") if isinstance(details, dict) else 0
+    if not cached and not counts.keys().isdisjoint(_CACHED):
+        cached = _count(counts, *_CACHED)
+    return Usage(prompt, completion, cached)
 
 
 def read_error(value: dict[str, Any]) -> StreamError | None:

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from proxy.model import Dialect, Role, Traits
-from proxy.protocol.allowlist import Route, RouteClass
-from proxy.protocol.weights import sampling_params, weigh
+from proxy.protocol.allowlist import ROUTES, Route, RouteClass
+from proxy.protocol.weights import sampling_params, weigh, weighing
 
 PEEK_MAX_BYTES = 2 * 1024 * 1024
 """Bodies above it are not parsed and weigh 1: parsing holds the event loop (2 MiB of text is two milliseconds, 2 MiB of
@@ -28,7 +28,7 @@ MAX_MODEL_CHARS = 256
 COLLECTED_BYTES = 16 * 1024
 """A shorter body is parsed with the garbage collection on, which it can set off a dozen times at most."""
 
-_JSON, _OLLAMA = b"application/json", Dialect.OLLAMA
+_JSON, _OLLAMA, _DECODE = b"application/json", Dialect.OLLAMA, RouteClass.DECODE
 _GRAMMARS = (
     "regex",
     "ebnf",
@@ -42,22 +42,35 @@ _GRAMMARS = (
     "guided_json_object",
 )
 _BINDING = frozenset({*_GRAMMARS, *("text", "response_format", "tool_choice", "sampling_params", "parameters")})
+# By route template: the fields that tell anything but the model and the stream.
+_TELLING = {
+    row.template: weighing(row.template) | _BINDING | {"format", "session_params", "previous_response_id"}
+    for rows in ROUTES.values()
+    for row in rows
+}
 
 
 def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding: bytes, asked: Role | None) -> Traits:
     """The traits of one request. Never raises: a body that cannot be read weighs 1 and the engine answers for it.
 
-    `content_type` and `content_encoding` are the fields' values (b"" where absent); `asked` is passed through.
+    `content_type` and `content_encoding` are the fields' values (b"" where absent); `asked` is passed through. Only
+    true asks for a stream, but of Ollama, which streams unless told not to.
     """
     value = _peek(body, content_type, content_encoding)
-    model = value.get("model")
+    model, stream = value.get("model"), value.get("stream")
+    weight, constrained, session = 1, False, False
+    # Most bodies have none of the rest, and are told apart by one look.
+    if not value.keys().isdisjoint(_TELLING[route.template]):
+        weight = weigh(route.template, value)
+        constrained = _constrained(value) or (route.dialect is _OLLAMA and bool(value.get("format")))
+        session = value.get("session_params") is not None or value.get("previous_response_id") is not None
     return Traits(
-        weigh(route.template, value),
-        _streams(route, value.get("stream")),
+        weight,
+        stream is True or (stream is not False and route.dialect is _OLLAMA and route.kind is _DECODE),
         model if isinstance(model, str) and len(model) <= MAX_MODEL_CHARS else None,
         len(body),
-        _constrained(value) or (route.dialect is _OLLAMA and bool(value.get("format"))),
-        value.get("session_params") is not None or value.get("previous_response_id") is not None,
+        constrained,
+        session,
         asked,
     )
 
@@ -70,20 +83,20 @@ def _peek(body: bytes, content_type: bytes, content_encoding: bytes) -> dict[str
         return {}
     if content_type and content_type != _JSON and b"json" not in content_type.lower():
         return {}
-    value = _parse(body)
+    try:
+        value = orjson.loads(body) if len(body) <= COLLECTED_BYTES else _parse_long(body)
+    except ValueError:
+        value = _parse_leniently(body)
     return value if isinstance(value, dict) else {}
 
 
-def _parse(body: bytes) -> object:
-    """The value of a JSON body, None where it is none. Collecting garbage while a million brackets become objects would
-    hold the loop four times as long as the parsing."""
-    collecting = len(body) > COLLECTED_BYTES and gc.isenabled()
-    if collecting:
-        gc.disable()
+def _parse_long(body: bytes) -> object:
+    """Collecting garbage while a million brackets become objects would hold the loop four times as long as the
+    parsing. Raises ValueError where a body is no JSON."""
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         return orjson.loads(body)
-    except ValueError:
-        return _parse_leniently(body)
     finally:
         if collecting:
             gc.enable()
@@ -96,13 +109,6 @@ def _parse_leniently(body: bytes) -> object:
         return json.loads(body)
     except (ValueError, RecursionError):
         return None
-
-
-def _streams(route: Route, stream: object) -> bool:
-    """Whether the client asked for a stream; Ollama streams unless told not to."""
-    if route.dialect is _OLLAMA and route.kind is RouteClass.DECODE:
-        return stream is not False
-    return stream is True
 
 
 def _constrained(body: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ came, byte for byte, so nothing is normalised and whatever an engine might read 
 """
 
 import re
+from collections.abc import Iterable
 from urllib.parse import unquote_to_bytes
 
 from proxy.errors import InvalidRequest, MethodNotAllowed, RouteRefused, UnknownRoute, UpgradeRefused
@@ -21,7 +22,7 @@ from proxy.protocol.allowlist import (
     RouteClass,
 )
 
-__all__ = ["LIVENESS_PATHS", "READINESS_PATHS", "EngineKind", "Route", "RouteClass", "find"]
+__all__ = ["LIVENESS_PATHS", "READINESS_PATHS", "EngineKind", "Route", "RouteClass", "exact", "find"]
 
 _UNCLEAN_QUERY = re.compile(r"[\x00-\x20\x7f#]")
 _UNCLEAN_PATH = re.compile(r"[^\x21-\x7e]|[\\#]|%(?![0-9A-Fa-f]{2})")
@@ -54,6 +55,18 @@ def find(engine: EngineKind, method: str, raw_path: str) -> Route:
         allowed = ", ".join(sorted(route.methods))
         raise MethodNotAllowed(f"this path is served with {allowed} only; use one of these", allow=route.methods)
     return route
+
+
+def exact(engines: Iterable[EngineKind]) -> dict[tuple[str, str], Route]:
+    """What `find` gives for the first of `engines`, by method and target, of each target that is a path of the table
+    word for word and that all of them serve with the method."""
+    first, *others = (_EXACT[engine] for engine in engines)
+    return {
+        (method, path): row
+        for path, row in first.items()
+        for method in row.methods
+        if all(path in other and method in other[path].methods for other in others)
+    }
 
 
 def _find_under(engine: EngineKind, path: str) -> Route:

@@ -52,6 +52,11 @@ _CHOICES_IN_BODY = frozenset(
 )
 
 
+def weighing(template: str) -> frozenset[str]:
+    """The fields that `weigh` looks at: a body without any of them weighs 1."""
+    return frozenset({"n", "sampling_params", "parameters", *_LISTS.get(template, ())})
+
+
 def weigh(template: str, body: dict[str, Any]) -> int:
     """Sequences of one request, 1 to MAX_WEIGHT: prompts x n. `body` is the parsed object; never raises."""
     prompts = 1

@@ -190,7 +190,7 @@ async def test_h31_fault_of_ours_is_told_without_the_words_that_it_quotes(
         part, _, name = where.partition(".")
         monkeypatch.setattr(getattr(stage.app, part), name, stumble)
         post = where != "informer.answer"
-        target = "/v1/chat/completions" if post else f"/v1/models/{MARK}"
+        target = f"/v1/chat/completions?{MARK}" if post else f"/v1/models/{MARK}"
         said = await ask(
             stage.app.port, request(target, chat(user=MARK) if post else b"", method="POST" if post else "GET")
         )
