@@ -12,7 +12,6 @@ from typing import cast
 from proxy import tasks
 from proxy.errors import CrossoverError, HeadTimeout
 from proxy.model import CloseReason, Dialect
-from proxy.protocol.fields import Fields
 from proxy.wire.downstream import PIECE_BYTES, Downstream, error_reply
 from proxy.wire.host import Host
 from proxy.wire.reader import Reader
@@ -241,21 +240,15 @@ class Client(asyncio.Protocol):
 
     # ------------------------------------------------------------ what an answer does with it
 
-    def stamp(self, request: Request, fields: Fields) -> Fields:
-        """The fields of an answer of any kind, with what browsers are told."""
-        return self.host.door.gate.stamp(request, fields)
-
-    def keeps(self, request: Request) -> bool:
-        """Whether the answer that begins now leaves the connection open. While the proxy takes its leave none does:
-        clients then come again on a new connection, to whoever serves by then. Nor does one to a request whose body
-        has not come: it might never, or come as if it were a request."""
-        return self._keeps and request.keeps and request.incoming.ended and not self.host.leaving
-
-    def begin(self, down: Downstream, *, keeps: bool) -> None:
-        """The head of an answer is about to be written."""
+    def begin(self, down: Downstream, request: Request, *, keeps: bool) -> bool:
+        """The head of an answer is about to be written; whether it leaves the connection open, where it `keeps` it
+        itself. While the proxy takes its leave none does: clients then come again on a new connection, to whoever
+        serves by then. Nor does one to a request whose body has not come: it might never, or come as if it were a
+        request."""
         self._down = down
-        self._keeps = keeps
         down.full = self._full
+        self._keeps = keeps and self._keeps and request.keeps and request.incoming.ended and not self.host.leaving
+        return self._keeps
 
     def write(self, data: bytes) -> None:
         """Send, unless the client is gone."""

@@ -16,12 +16,11 @@ from proxy.model import CloseReason, Dialect, Usage
 from proxy.protocol import dialects, headers
 from proxy.protocol.answer_head import Framing
 from proxy.protocol.answers import read_answer
-from proxy.protocol.fields import Fields
 from proxy.protocol.hold import EventHold
 from proxy.protocol.sse import Scanner
 from proxy.wire.attempt import Opened
 from proxy.wire.client import Client
-from proxy.wire.downstream import Downstream, add_stamps
+from proxy.wire.downstream import Downstream
 from proxy.wire.request import Request
 from proxy.wire.stall import Side, StallGuard
 
@@ -118,14 +117,14 @@ class Passage:
         self._guard: StallGuard | None = None
         self._over: asyncio.Future[None] | None = None
 
-    async def run(self, request: Request, stamps: Fields) -> None:
+    async def run(self, request: Request, stamps: bytes) -> None:
         """Pass the whole answer on. Raises ConnectionError when the client is gone; a backend's failure ends up in
         `error` and in the client's stream."""
         answer = self.opened.answer
         out = self._out = Downstream(request)
         try:
             length = answer.length if answer.framing is Framing.LENGTH else None
-            out.begin(answer.status, add_stamps(headers.downstream_fields(answer.fields), stamps), length=length)
+            out.begin(answer.status, headers.downstream_fields(answer.fields), length=length, stamps=stamps)
             self.committed = True
             for data in self.opened.peeked:
                 self._push(b"", data, scanned=True)
