@@ -32,7 +32,6 @@ class Bodies:
         """The body of a request that has come whole, or has none. Raises BodyTooLarge and BodiesFull."""
         body = Body(self)
         if request.incoming.expected:
-            body.require(request.incoming.length or 0)
             content = request.incoming.take()
             body.grow(len(content))
             body.content = content

@@ -6,7 +6,6 @@ Finding requests in bytes is in reader.py, how an answer looks in downstream.py,
 import asyncio
 import socket
 import struct
-from collections import deque
 from typing import cast
 
 from proxy import tasks
@@ -41,7 +40,7 @@ class Client(asyncio.Protocol):
         self.peer = ""
         self.transport: asyncio.Transport | None = None
         self._reader = Reader(self)
-        self._queue: deque[Request | CrossoverError] = deque()  # behind the one that is answered
+        self._queue: list[Request | CrossoverError] = []  # behind the one that is answered
         self._answering: Request | None = None
         self.task: asyncio.Task[None] | None = None
         self._down: Downstream | None = None  # its answer, once it has begun
@@ -200,7 +199,10 @@ class Client(asyncio.Protocol):
             down.cut(told=False)
         if self._paused:
             self.resume()
-        self._next()
+        if self._keeps and not self._queue:
+            self.host.idle[self] = self._loop.time()  # as nearly always
+        else:
+            self._next()
 
     def _next(self) -> None:
         """Turn to what has come behind, or wait for it."""
@@ -209,7 +211,7 @@ class Client(asyncio.Protocol):
         elif not self._queue:
             self.host.idle[self] = self._loop.time()
         else:
-            come = self._queue.popleft()
+            come = self._queue.pop(0)
             if isinstance(come, Request):
                 self._start(come)
                 self._note_crowd(0)
