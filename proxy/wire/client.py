@@ -131,7 +131,8 @@ class Client(asyncio.Protocol):
         """A request has come; it is answered at once where no other is."""
         self.host.heads.pop(self, None)
         if self._answering is None:
-            self._start(request)
+            self._answering = request
+            self.task = tasks.start(self._loop, self._answer(request), name="request")
             return
         self._queue.append(request)
         if len(self._queue) >= MAX_AHEAD:
@@ -160,10 +161,6 @@ class Client(asyncio.Protocol):
                 self.transport.resume_reading()
 
     # ------------------------------------------------------------ one answer after the other
-
-    def _start(self, request: Request) -> None:
-        self._answering = request
-        self.task = tasks.start(self._loop, self._answer(request), name="request")
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -213,7 +210,7 @@ class Client(asyncio.Protocol):
         else:
             come = self._queue.pop(0)
             if isinstance(come, Request):
-                self._start(come)
+                self.asked(come)
                 self._note_crowd(0)
             else:
                 self._tell_refusal(come)
