@@ -67,8 +67,8 @@ class Downstream:
 
     def begin(self, status: int, fields: Fields, *, length: int | None, stamps: bytes = b"") -> None:
         """Write the head. Without a length among the arguments or fields the body goes in chunks, or, to a client of
-        HTTP/1.0, up to the end of the connection. `stamps` are lines of ours, to which fields of their names give way.
-        A stream tells proxies in front not to buffer it."""
+        HTTP/1.0, up to the end of the connection; with both, they say the same. `stamps` are lines of ours, to which
+        fields of their names give way. A stream tells proxies in front not to buffer it."""
         self._unsent = self._head(status, fields, length, stamps, close=False)
 
     def flush(self) -> None:
@@ -169,7 +169,7 @@ class Downstream:
             if status == 204 and marks & LENGTH:
                 fields = [field for field in fields if field[0].lower() != b"content-length"]
         elif marks & LENGTH:
-            length = int(next(value for name, value in fields if name.lower() == b"content-length"))
+            length = length or _length_in(fields)
         elif length is not None:
             lines += b"Content-Length: %d\r\n" % length
         elif not self.bodiless:
@@ -183,6 +183,10 @@ class Downstream:
         if keeps == request.http10:  # what is not the rule of a version is said
             lines += answer_head.KEEP if keeps else answer_head.CLOSE
         return answer_head.compose(status, fields, lines, marks, http10=request.http10)
+
+
+def _length_in(fields: Fields) -> int:
+    return int(next(value for name, value in fields if name.lower() == b"content-length"))
 
 
 def _stamped(fields: Fields, lines: bytes, marks: int) -> tuple[Fields, bytes]:
