@@ -99,8 +99,8 @@ PATH_MUTANTS = (
         "test_front test_front_limits test_front_limits_behind",
         (
             "proxy/wire/client.py",
-            "        if self._paused:\n            self.resume()\n        self._next()\n",
-            "        self._next()\n",
+            "        if self._paused:\n            self.resume()\n        if self._keeps",
+            "        if self._keeps",
         ),
     ),
     mutant(
@@ -174,15 +174,15 @@ PATH_MUTANTS = (
         "test_front flow/test_flow_pipelining",
         (
             "proxy/wire/client.py",
-            "        if self._answering is None:\n            self._start(request)\n            return\n",
-            "        if True:\n            self._start(request)\n            return\n",
+            "        if self._answering is None:\n            self._answering = request\n",
+            "        if True:\n            self._answering = request\n",
         ),
     ),
     mutant(
         "answered-last-first",
         "of requests that wait behind another the last is answered first",
         "test_front flow/test_flow_pipelining",
-        ("proxy/wire/client.py", "self._queue.popleft()", "self._queue.pop()"),
+        ("proxy/wire/client.py", "self._queue.pop(0)", "self._queue.pop()"),
     ),
     # ---------------------------------------------------------------- ends
     mutant(
