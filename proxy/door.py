@@ -19,7 +19,7 @@ from proxy.model import Dialect
 from proxy.protocol import headers, routes
 from proxy.protocol.routes import EngineKind, Route
 from proxy.relay import Relay
-from proxy.wire.downstream import Reply, error_reply
+from proxy.wire.downstream import Reply, error_reply, stamps_of
 from proxy.wire.request import Request, upgrades
 
 # A request id of our own: 128 random bits, which two proxies never give twice.
@@ -145,7 +145,7 @@ class Door:
         self._logger.info("request_refused", **said)
         # A body that has not ended closes the connection as well, whatever the answer (front.py).
         close = isinstance(error, ShuttingDown | UpgradeRefused | BodiesFull)
-        return error_reply(error, dialect, [(b"x-request-id", request_id.encode())], close=close)
+        return error_reply(error, dialect, stamps_of(request_id, None), close=close)
 
 
 def _new_ids() -> list[str]:

@@ -24,7 +24,7 @@ from proxy.state.backend import Backend
 from proxy.wire.attempt import Opened, open_answer
 from proxy.wire.body import Bodies
 from proxy.wire.connection import Call
-from proxy.wire.downstream import BODILESS, Reply, kept_reply
+from proxy.wire.downstream import BODILESS, Reply, kept_reply, stamps_of
 from proxy.wire.kept import Kept
 from proxy.wire.pair import Line, Pair
 from proxy.wire.request import Request
@@ -168,7 +168,7 @@ async def _whole(opened: Opened, within_s: float) -> Kept:
 
 
 def _respond(request: Request, told: _Told, request_id: str) -> Reply:
-    stamps = [(b"x-request-id", request_id.encode()), (b"x-crossover-backend", told.role.value.encode())]
+    stamps = b"%bx-crossover-backend: %b\r\n" % (stamps_of(request_id, None), told.role.encode())
     bodiless = request.method == "HEAD"
     reply = kept_reply(told.answer, stamps, bodiless=bodiless)
     if bodiless and reply.status not in BODILESS:

@@ -25,7 +25,6 @@ from proxy.hearing import Hearing, Trouble
 from proxy.means import Means
 from proxy.model import Decision, Outcome, RequestFacts, Traits, Usage
 from proxy.protocol import headers, openai
-from proxy.protocol.fields import Fields
 from proxy.protocol.routes import Route
 from proxy.routing.breaker import Event
 from proxy.routing.policy import preference
@@ -389,5 +388,5 @@ class Trip:
         if assignment is not None:
             self._desk.settle(assignment, self._outcome, unheard=self._unheard)
 
-    def _stamps(self) -> Fields:
+    def _stamps(self) -> bytes:
         return stamps_of(self._id, self._decision)

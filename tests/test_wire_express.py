@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.model import Dialect
 from proxy.protocol.chunks import Chunks
-from proxy.wire.express import UNREAD_PIECES, Express
+from proxy.protocol.sse import Scanner
+from proxy.wire.express import Express
 
 WORD = b'data: {"choices":[{"index":0,"delta":{"content":"w"},"finish_reason":null}]}\n\n'
 
@@ -51,7 +53,9 @@ class Rig:
         self.lives: list[float] = []
         self.client = Client()
         client: Any = self.client
-        self.express = Express(client, clock=lambda: self.now_s, lives=lambda: self.lives.append(self.now_s))
+        self.express = Express(
+            client, Dialect.CHAT, clock=lambda: self.now_s, lives=lambda: self.lives.append(self.now_s)
+        )
         self.behind = Behind(self.express)
 
     def takes(self, data: bytes) -> bool:
@@ -64,27 +68,33 @@ def framed(payload: bytes) -> bytes:
 
 
 def event_of(size: int) -> bytes:
-    return b"data: " + b"x" * (size - 8) + b"\n\n"
+    return b"data: {" + b"x" * (size - 10) + b"}\n\n"
 
 
 def test_whole_event_in_one_whole_chunk_is_written_as_it_came() -> None:
     rig = Rig()
     assert rig.takes(framed(WORD))
-    assert (rig.client.written, list(rig.express.unread)) == ([framed(WORD)], [WORD])
+    assert rig.client.written == [framed(WORD)]
 
 
-@pytest.mark.parametrize("size", [0x10, 0x11, 0xFE, 0xFF, 0x100, 0x101, 0xFFE, 0xFFF])
-def test_sizes_of_two_and_three_digits_are_taken(size: int) -> None:
+@pytest.mark.parametrize("size", [0xA, 0xF, 0x10, 0x11, 0xFE, 0xFF, 0x100, 0x101, 0xFFF, 0x1000, 0x5000])
+def test_events_of_every_size_are_taken(size: int) -> None:
     rig = Rig()
     assert rig.takes(framed(event_of(size)))
-    assert list(rig.express.unread) == [event_of(size)]
+    assert rig.client.written == [framed(event_of(size))]
 
 
 @pytest.mark.parametrize(
     "data",
     [
         framed(b"a\n\n"),
-        framed(event_of(0x1000)),
+        framed(b": ping\n\n"),
+        framed(b"data: [DONE]\n\n"),
+        framed(b"event: error\n" + WORD),
+        framed(WORD + WORD),
+        framed(WORD.replace(b"null", b'"stop"')),
+        framed(b'data: {"choices":[],"usage":{"prompt_tokens":5}}\n\n'),
+        framed(b"data: {}\rdata: {}\n\n"),
         framed(WORD[:-1]),
         framed(WORD.replace(b"\n", b"\r\n")),
         framed(WORD)[:-1],
@@ -97,6 +107,7 @@ def test_sizes_of_two_and_three_digits_are_taken(size: int) -> None:
         b"%x\r\n%b\r\n" % (len(WORD) - 1, WORD),
         b"ff\r\n" + event_of(0x100) + b"\r\n",
         b"+f\r\n" + event_of(0x0F) + b"\r\n",
+        b"0f\r\n" + event_of(0x0F) + b"\r\n",
         framed(b'data: {"error":{"message":"m"}}\n\n'),
         b"",
         b"\n\n\r\n",
@@ -109,22 +120,30 @@ def test_everything_else_is_the_connections(data: bytes) -> None:
     assert (rig.behind.came, rig.client.written, rig.express.behind) == ([data], [], None)
 
 
-@given(st.binary(max_size=40), st.integers(0, 0x120), st.booleans(), st.binary(max_size=3))
-def test_what_is_taken_is_one_whole_chunk_to_the_strict_reader(
-    head: bytes, size: int, counted: bool, behind: bytes
+@given(
+    st.sampled_from([b"data:", b"data: {", b"event: x\ndata: {", b": {", b""]),
+    st.binary(max_size=40),
+    st.integers(0, 0x120),
+    st.booleans(),
+    st.sampled_from([b"", b"", b"0\r\n\r\n", b"x"]),
+)
+def test_what_is_taken_is_one_chunk_and_one_event_to_the_strict_readers(
+    begin: bytes, middle: bytes, size: int, counted: bool, behind: bytes
 ) -> None:
-    payload = head + b"x" * size + b"\n\n"
-    data = (b"%x" % len(payload) if counted else head[:3]) + b"\r\n" + payload + b"\r\n" + behind
+    payload = begin + middle + b"x" * size + b"}\n\n"
+    data = (b"%x" % len(payload) if counted else middle[:3]) + b"\r\n" + payload + b"\r\n" + behind
     rig = Rig()
     if rig.takes(data):
-        assert Chunks().feed(data) == (data, rig.express.unread[-1])
+        assert Chunks().feed(data) == (data, payload)
+        scanner = Scanner(Dialect.CHAT)
+        scanner.feed(WORD)
+        before = facts(scanner)
+        scanner.feed(payload)
+        assert (facts(scanner), scanner.events, scanner.at_boundary) == (before, 2, True)
 
 
-def test_only_the_last_events_are_kept_unread() -> None:
-    rig = Rig()
-    events = [b"data: %020d\n\n" % number for number in range(3 * UNREAD_PIECES)]
-    assert all(rig.takes(framed(event)) for event in events)
-    assert list(rig.express.unread) == events[-UNREAD_PIECES:]
+def facts(scanner: Scanner) -> tuple[object, ...]:
+    return scanner.finished, scanner.ended, scanner.aborted, scanner.error, scanner.usage, scanner.gave_up
 
 
 def test_backend_is_said_to_live_now_and_then() -> None:

@@ -60,7 +60,7 @@ def passage_of(
 
 async def passed(passage: Passage) -> Said:
     async def handler(came: Request) -> None:
-        await passage.run(came, [(b"x-request-id", b"id-1")])
+        await passage.run(came, b"x-request-id: id-1\r\n")
 
     async with serving(handler) as port:
         return await ask(port, request("/", method="GET"))
@@ -210,7 +210,7 @@ async def test_answer_is_closed_when_the_client_leaves() -> None:
     passage = passage_of(streaming(WORD, hangs=True))
 
     async def handler(came: Request) -> None:
-        await passage.run(came, [])
+        await passage.run(came, b"")
 
     async with serving(handler) as port:
         async with RawClient(port) as client:

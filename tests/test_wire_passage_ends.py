@@ -40,7 +40,7 @@ async def test_client_that_is_full_when_its_answer_begins_holds_the_engine_up() 
     answer = FakeAnswer([bytes(LARGE_BYTES)], fields=JSON, hangs=True)
 
     async def handler(came: Request) -> None:
-        await passage_of(Opened(answer, Verdict.GOOD)).run(came, [])  # type: ignore[arg-type]
+        await passage_of(Opened(answer, Verdict.GOOD)).run(came, b"")  # type: ignore[arg-type]
 
     async with served(handler) as server, RawClient(server.port) as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ async def broken(left_bytes: int) -> tuple[Said, Passage]:
     passage = passage_of(Opened(answer, Verdict.GOOD, Scanner(Dialect.CHAT)))  # type: ignore[arg-type]
 
     async def handler(came: Request) -> None:
-        await passage.run(came, [])
+        await passage.run(came, b"")
 
     async with serving(handler) as port:
         return await ask(port, GET), passage
@@ -82,7 +82,7 @@ async def test_end_of_the_proxy_in_the_turn_of_the_answers_end_comes_too_late() 
 
     async def handler(came: Request) -> None:
         passages.append(passage_of(Opened(answer, Verdict.GOOD)))  # type: ignore[arg-type]
-        await passages[0].run(came, [])
+        await passages[0].run(came, b"")
 
     async with served(handler) as server, RawClient(server.port) as client:
         await client.send(GET)

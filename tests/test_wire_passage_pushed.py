@@ -78,7 +78,7 @@ async def under_way(
     )
 
     async def handler(came: Request) -> None:
-        await passage.run(came, [])
+        await passage.run(came, b"")
 
     async with served(handler) as server, RawClient(server.port) as client:
         await client.send(request("/", b"", "connection: close", method=method, version=version))

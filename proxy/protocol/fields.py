@@ -9,7 +9,10 @@ Fields = list[tuple[bytes, bytes]]
 
 def by_name(fields: Fields) -> dict[bytes, bytes]:
     """Values by lower-case name; those of a repeated name are joined by ", " (RFC 9110, section 5.2)."""
-    found: dict[bytes, bytes] = {}
+    found = {name.lower(): value for name, value in fields}
+    if len(found) == len(fields):
+        return found  # as nearly always: no name is repeated
+    found.clear()
     for name, value in fields:
         lower = name.lower()
         before = found.get(lower)

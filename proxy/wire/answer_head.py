@@ -16,9 +16,15 @@ KEEP = b"Connection: keep-alive\r\n"
 CLOSE = b"Connection: close\r\n"
 CHUNKS = b"Transfer-Encoding: chunked\r\n"
 
-DATE, SERVED, LENGTH = 1, 2, 4
-_MARKS = {b"date": DATE, b"server": SERVED, b"content-length": LENGTH}
+DATE, SERVED, LENGTH, STREAMED, OURS = 1, 2, 4, 8, 16
+_MARKS = {b"date": DATE, b"server": SERVED, b"content-length": LENGTH, b"content-type": STREAMED, b"x-request-id": OURS}
+_OWN_PREFIX = b"x-crossover-"
+# As nearly all engines spell them: these need not be brought to lower case.
+_SPELLINGS = {spelt: mark for name, mark in _MARKS.items() for spelt in (name, name.title())}
+# The only lengths of names that can be among them; the shortest of our own prefix is longer.
 _SIZES = frozenset(map(len, _MARKS))
+# What comes piece by piece, whether we understand it or not: without a word, proxies in front gather it into bursts.
+_STREAMED_TYPES = frozenset({b"text/event-stream", b"application/x-ndjson"})
 _SPELT = b": ".join
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _LINES_10: dict[int, bytes] = {}
@@ -41,28 +47,40 @@ def date_line() -> bytes:
 
 
 def named(fields: Fields) -> int:
-    """Which of DATE, SERVED and LENGTH stand among these fields."""
+    """What stands among these fields: DATE, SERVED, LENGTH, STREAMED (a type of body that comes piece by piece), and
+    OURS: names that our own stamps may have."""
     found = 0
-    for name, _ in fields:
-        if len(name) in _SIZES:
-            found |= _MARKS.get(name.lower(), 0)
+    for name, value in fields:
+        mark = _SPELLINGS.get(name)
+        if mark is None:
+            mark = _mark(name)
+        if mark != STREAMED or _is_streamed(value):
+            found |= mark
     return found
 
 
-def compose(status: int, fields: Fields, framing: bytes, marks: int, *, http10: bool) -> bytes:
-    """A whole head, its blank line included. `framing` are lines of ours about connection and body, `marks` what
-    `named` has found."""
-    head = b"\r\n".join([status_line(status, http10=http10), *map(_SPELT, fields), framing])
+def _mark(name: bytes) -> int:
+    if len(name) in _SIZES:
+        return _MARKS.get(name.lower(), 0)
+    return OURS if name[:2] in (b"x-", b"X-") and name.lower().startswith(_OWN_PREFIX) else 0
+
+
+def _is_streamed(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() in _STREAMED_TYPES
+
+
+def compose(status: int, fields: Fields, lines: bytes, marks: int, *, http10: bool) -> bytes:
+    """A whole head, its blank line included. `lines` are whole ones of ours behind the fields, `marks` what `named` has
+    found."""
+    first = (_LINES_10 if http10 else _LINES_11).get(status) or _first_line(status, http10=http10)
+    head = b"\r\n".join([first, *map(_SPELT, fields), lines])
     if not marks & DATE:
         head += date_line()
     return head + (b"\r\n" if marks & SERVED else b"Server: crossover\r\n\r\n")
 
 
-def status_line(status: int, *, http10: bool) -> bytes:
-    """The first line without its end; an unknown status has no words."""
-    lines = _LINES_10 if http10 else _LINES_11
-    line = lines.get(status)
-    if line is None:
-        version = "1.0" if http10 else "1.1"
-        line = lines[status] = f"HTTP/{version} {status} {_PHRASES.get(status, '')}".encode()
+def _first_line(status: int, *, http10: bool) -> bytes:
+    """The line without its end, from now on in memory; an unknown status has no words."""
+    version, lines = ("1.0", _LINES_10) if http10 else ("1.1", _LINES_11)
+    line = lines[status] = f"HTTP/{version} {status} {_PHRASES.get(status, '')}".encode()
     return line

@@ -32,7 +32,6 @@ class Bodies:
         """The body of a request that has come whole, or has none. Raises BodyTooLarge and BodiesFull."""
         body = Body(self)
         if request.incoming.expected:
-            body.require(request.incoming.length or 0)
             content = request.incoming.take()
             body.grow(len(content))
             body.content = content
@@ -82,9 +81,11 @@ class Body:
 
     def grow(self, size_bytes: int) -> None:
         """Count bytes that have come. Raises BodyTooLarge or BodiesFull."""
-        self.require(size_bytes)
-        self._size_bytes += size_bytes
-        self._bodies.held_bytes += size_bytes
+        bodies, rules = self._bodies, self._bodies.rules
+        held_bytes, whole_bytes = bodies.held_bytes + size_bytes, self._size_bytes + size_bytes
+        if held_bytes > rules.max_held_bytes or whole_bytes > rules.max_bytes:
+            self.require(size_bytes)
+        self._size_bytes, bodies.held_bytes = whole_bytes, held_bytes
 
     def free(self) -> None:
         """Let go of the bytes; once or more often."""

@@ -6,13 +6,11 @@ Finding requests in bytes is in reader.py, how an answer looks in downstream.py,
 import asyncio
 import socket
 import struct
-from collections import deque
 from typing import cast
 
 from proxy import tasks
 from proxy.errors import CrossoverError, HeadTimeout
 from proxy.model import CloseReason, Dialect
-from proxy.protocol.fields import Fields
 from proxy.wire.downstream import PIECE_BYTES, Downstream, error_reply
 from proxy.wire.host import Host
 from proxy.wire.reader import Reader
@@ -42,7 +40,7 @@ class Client(asyncio.Protocol):
         self.peer = ""
         self.transport: asyncio.Transport | None = None
         self._reader = Reader(self)
-        self._queue: deque[Request | CrossoverError] = deque()  # behind the one that is answered
+        self._queue: list[Request | CrossoverError] = []  # behind the one that is answered
         self._answering: Request | None = None
         self.task: asyncio.Task[None] | None = None
         self._down: Downstream | None = None  # its answer, once it has begun
@@ -133,7 +131,8 @@ class Client(asyncio.Protocol):
         """A request has come; it is answered at once where no other is."""
         self.host.heads.pop(self, None)
         if self._answering is None:
-            self._start(request)
+            self._answering = request
+            self.task = tasks.start(self._loop, self._answer(request), name="request")
             return
         self._queue.append(request)
         if len(self._queue) >= MAX_AHEAD:
@@ -162,10 +161,6 @@ class Client(asyncio.Protocol):
                 self.transport.resume_reading()
 
     # ------------------------------------------------------------ one answer after the other
-
-    def _start(self, request: Request) -> None:
-        self._answering = request
-        self.task = tasks.start(self._loop, self._answer(request), name="request")
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -201,7 +196,10 @@ class Client(asyncio.Protocol):
             down.cut(told=False)
         if self._paused:
             self.resume()
-        self._next()
+        if self._keeps and not self._queue:
+            self.host.idle[self] = self._loop.time()  # as nearly always
+        else:
+            self._next()
 
     def _next(self) -> None:
         """Turn to what has come behind, or wait for it."""
@@ -210,9 +208,9 @@ class Client(asyncio.Protocol):
         elif not self._queue:
             self.host.idle[self] = self._loop.time()
         else:
-            come = self._queue.popleft()
+            come = self._queue.pop(0)
             if isinstance(come, Request):
-                self._start(come)
+                self.asked(come)
                 self._note_crowd(0)
             else:
                 self._tell_refusal(come)
@@ -241,21 +239,15 @@ class Client(asyncio.Protocol):
 
     # ------------------------------------------------------------ what an answer does with it
 
-    def stamp(self, request: Request, fields: Fields) -> Fields:
-        """The fields of an answer of any kind, with what browsers are told."""
-        return self.host.door.gate.stamp(request, fields)
-
-    def keeps(self, request: Request) -> bool:
-        """Whether the answer that begins now leaves the connection open. While the proxy takes its leave none does:
-        clients then come again on a new connection, to whoever serves by then. Nor does one to a request whose body
-        has not come: it might never, or come as if it were a request."""
-        return self._keeps and request.keeps and request.incoming.ended and not self.host.leaving
-
-    def begin(self, down: Downstream, *, keeps: bool) -> None:
-        """The head of an answer is about to be written."""
+    def begin(self, down: Downstream, request: Request, *, keeps: bool) -> bool:
+        """The head of an answer is about to be written; whether it leaves the connection open, where it `keeps` it
+        itself. While the proxy takes its leave none does: clients then come again on a new connection, to whoever
+        serves by then. Nor does one to a request whose body has not come: it might never, or come as if it were a
+        request."""
         self._down = down
-        self._keeps = keeps
         down.full = self._full
+        self._keeps = keeps and self._keeps and request.keeps and request.incoming.ended and not self.host.leaving
+        return self._keeps
 
     def write(self, data: bytes) -> None:
         """Send, unless the client is gone."""

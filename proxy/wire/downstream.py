@@ -3,37 +3,43 @@
 How a head is spelt is in answer_head.py, whose turn it is to be answered in client.py.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.errors import CrossoverError, KeyRefused, MethodNotAllowed
-from proxy.model import Because, Decision, Dialect
+from proxy.model import Decision, Dialect
 from proxy.protocol import dialects, headers
-from proxy.protocol.fields import Fields, raw
+from proxy.protocol.fields import Fields
 from proxy.wire import answer_head
-from proxy.wire.answer_head import LENGTH
+from proxy.wire.answer_head import LENGTH, OURS, STREAMED
 from proxy.wire.kept import Kept
 from proxy.wire.request import Request
 
-# What comes piece by piece, whether we understand it or not: without a word, proxies in front gather it into bursts.
-STREAMED_TYPES = frozenset({b"text/event-stream", b"application/x-ndjson"})
-UNBUFFERED = (b"X-Accel-Buffering", b"no")
+# Said with what comes piece by piece.
+UNBUFFERED = b"X-Accel-Buffering: no\r\n"
 # Answers that have neither a body nor its length.
 BODILESS = frozenset({204, 304})
 # Of a large body: as much as a transport takes before it says that it is full.
 PIECE_BYTES = 65536
+# In one piece: put together one by one, they cost as much as the decision that they tell of.
+_STAMPS = (
+    "x-request-id: %s\r\nx-crossover-backend: %s\r\nx-crossover-reason: %s\r\n"
+    "x-crossover-in-flight: speculative=%d, baseline=%d\r\n"
+    "x-crossover-because: policy=%s, regime=%s, smoothed=%.2f, enter_at=%d, leave_at=%d%s\r\n"
+)
 
 
 @dataclass(slots=True)
 class Reply:
     """An answer that is there whole. `close` ends the connection behind it; `length` is told in place of the body's,
-    to a HEAD."""
+    to a HEAD. `stamps` are like those of `Downstream.begin`."""
 
     status: int
     fields: Fields
     body: bytes = b""
     close: bool = False
     length: int | None = None
+    stamps: bytes = b""
 
 
 class Downstream:
@@ -59,10 +65,11 @@ class Downstream:
         self.on_full: Callable[[], None] | None = None
         self.on_room: Callable[[], None] | None = None
 
-    def begin(self, status: int, fields: Fields, *, length: int | None) -> None:
+    def begin(self, status: int, fields: Fields, *, length: int | None, stamps: bytes = b"") -> None:
         """Write the head. Without a length among the arguments or fields the body goes in chunks, or, to a client of
-        HTTP/1.0, up to the end of the connection."""
-        self._unsent = self._head(status, fields, length, close=False)
+        HTTP/1.0, up to the end of the connection; with both, they say the same. `stamps` are lines of ours, to which
+        fields of their names give way. A stream tells proxies in front not to buffer it."""
+        self._unsent = self._head(status, fields, length, stamps, close=False)
 
     def flush(self) -> None:
         """Send the head, should it still wait for something behind it."""
@@ -95,7 +102,8 @@ class Downstream:
         if self.chunked:
             self._send(b"0\r\n\r\n")
             return
-        self.flush()
+        if self._unsent:
+            self._send(b"")
         if self._left_bytes:
             self._client.cut(reset=False)
 
@@ -138,102 +146,95 @@ class Downstream:
     def _send(self, data: bytes) -> None:
         if self._unsent:
             data, self._unsent = self._unsent + data, b""
-        self._client.write(data)
+        if (transport := self._client.transport) is not None:
+            transport.write(data)
 
     def _whole_head(self, reply: Reply) -> bytes:
         length = reply.length
         if length is None and (reply.body or self._request.method != "HEAD"):
             length = len(reply.body)
-        return self._head(reply.status, reply.fields, length, close=reply.close)
+        return self._head(reply.status, reply.fields, length, reply.stamps, close=reply.close)
 
-    def _head(self, status: int, fields: Fields, length: int | None, *, close: bool) -> bytes:
+    def _head(self, status: int, fields: Fields, length: int | None, lines: bytes, *, close: bool) -> bytes:
         request, client = self._request, self._client
-        fields = client.stamp(request, fields)
+        gate = client.host.door.gate
+        if gate.origins:
+            fields = gate.stamp(request, fields)
         marks = answer_head.named(fields)
+        if marks & (STREAMED | OURS):
+            fields, lines = _stamped(fields, lines, marks)
         self.bodiless = status in BODILESS or request.method == "HEAD"
-        keeps = not close and client.keeps(request)
-        framing = b""
+        keeps = not close
         if status in BODILESS:
             if status == 204 and marks & LENGTH:
                 fields = [field for field in fields if field[0].lower() != b"content-length"]
         elif marks & LENGTH:
-            length = int(next(value for name, value in fields if name.lower() == b"content-length"))
+            length = length or _length_in(fields)
         elif length is not None:
-            framing = b"Content-Length: %d\r\n" % length
+            lines += b"Content-Length: %d\r\n" % length
         elif not self.bodiless:
             self.chunked = not request.http10
-            framing = answer_head.CHUNKS if self.chunked else b""
+            lines += answer_head.CHUNKS if self.chunked else b""
             keeps = keeps and self.chunked  # without chunks the closing is the only end
         if not self.bodiless:
             self._left_bytes = length
-        if keeps == request.http10:  # what is not the rule of a version is said
-            framing += answer_head.KEEP if keeps else answer_head.CLOSE
         self.begun = True
-        client.begin(self, keeps=keeps)
-        return answer_head.compose(status, fields, framing, marks, http10=request.http10)
+        keeps = client.begin(self, request, keeps=keeps)
+        if keeps == request.http10:  # what is not the rule of a version is said
+            lines += answer_head.KEEP if keeps else answer_head.CLOSE
+        return answer_head.compose(status, fields, lines, marks, http10=request.http10)
 
 
-def add_stamps(fields: Fields, stamps: Fields) -> Fields:
-    """The backend's fields, their names and order kept, with the proxy's own stamps, to which a backend's own copies
-    give way. A stream tells proxies in front not to buffer it."""
-    if _is_streamed(fields):
-        stamps = [*stamps, UNBUFFERED]
-    ours = {name.lower() for name, _ in stamps}
-    return [field for field in fields if field[0].lower() not in ours] + stamps
+def _length_in(fields: Fields) -> int:
+    return int(next(value for name, value in fields if name.lower() == b"content-length"))
 
 
-def _is_streamed(fields: Fields) -> bool:
-    types = (value for name, value in fields if len(name) == 12 and name.lower() == b"content-type")
-    return any(each.partition(b";")[0].strip().lower() in STREAMED_TYPES for each in types)
+def _stamped(fields: Fields, lines: bytes, marks: int) -> tuple[Fields, bytes]:
+    """The fields, their names and order kept, but for those of which lines of ours speak; and these lines."""
+    if marks & STREAMED:
+        lines += UNBUFFERED
+    ours = {line.partition(b":")[0].lower() for line in lines.split(b"\r\n")}
+    return [field for field in fields if field[0].lower() not in ours], lines
 
 
-def error_reply(
-    error: CrossoverError, dialect: Dialect, stamps: Iterable[tuple[bytes, bytes]] = (), *, close: bool = False
-) -> Reply:
+def error_reply(error: CrossoverError, dialect: Dialect, stamps: bytes = b"", *, close: bool = False) -> Reply:
     """An error of our own making as an answer in the client's dialect."""
-    fields = [(b"Content-Type", b"application/json"), (b"Server", answer_head.SERVER), *stamps]
+    fields = [(b"Content-Type", b"application/json"), (b"Server", answer_head.SERVER)]
     if error.retry_after_s is not None:
         fields.append((b"Retry-After", b"%d" % max(1, round(error.retry_after_s))))
     if isinstance(error, MethodNotAllowed):
         fields.append((b"Allow", ", ".join(sorted(error.allow)).encode()))
     if isinstance(error, KeyRefused):
         fields.append((b"WWW-Authenticate", b"Bearer"))
-    return Reply(error.status, fields, dialects.error_body(error, dialect), close)
+    return Reply(error.status, fields, dialects.error_body(error, dialect), close, stamps=stamps)
 
 
-def kept_reply(kept: Kept, stamps: Fields, *, bodiless: bool = False) -> Reply:
+def kept_reply(kept: Kept, stamps: bytes, *, bodiless: bool = False) -> Reply:
     """A backend's answer that was read whole, status and body unchanged; `bodiless` keeps a HEAD's Content-Length."""
     fields = headers.downstream_fields(kept.fields)
-    ours = {name.lower() for name, _ in stamps}
-    if not bodiless:
-        ours.add(b"content-length")
-    fields = [field for field in fields if field[0].lower() not in ours] + stamps
-    return Reply(kept.status, fields, b"" if bodiless else kept.body)
+    if bodiless:
+        return Reply(kept.status, fields, stamps=stamps)
+    fields = [field for field in fields if field[0].lower() != b"content-length"]
+    return Reply(kept.status, fields, kept.body, stamps=stamps)
 
 
-def stamps_of(request_id: str, decision: Decision | None) -> Fields:
-    """The fields that tell the client which backend answered, and why."""
-    stamps = [(b"x-request-id", raw(request_id))]
-    if decision is not None and decision.role is not None:
-        because = decision.because
-        in_flight = b"speculative=%d, baseline=%d" % (because.speculative_in_flight, because.baseline_in_flight)
-        stamps += [
-            (b"x-crossover-backend", raw(decision.role.value)),
-            (b"x-crossover-reason", raw(decision.reason.value)),
-            (b"x-crossover-in-flight", in_flight),
-            (b"x-crossover-because", because_value(because)),
-        ]
-    return stamps
-
-
-def because_value(because: Because) -> bytes:
-    """The numbers of a decision as one value."""
-    failures = b", recent_failures=%d" % because.recent_failures if because.recent_failures else b""
-    return b"policy=%b, regime=%b, smoothed=%.2f, enter_at=%d, leave_at=%d%b" % (
-        raw(because.policy.value),
-        raw(because.regime.value),
+def stamps_of(request_id: str, decision: Decision | None) -> bytes:
+    """The lines that tell the client which backend answered, and why."""
+    if decision is None or decision.role is None:
+        return b"x-request-id: %b\r\n" % request_id.encode()
+    because = decision.because
+    failures = f", recent_failures={because.recent_failures}" if because.recent_failures else ""
+    said = _STAMPS % (
+        request_id,
+        decision.role,
+        decision.reason,
+        because.speculative_in_flight,
+        because.baseline_in_flight,
+        because.policy,
+        because.regime,
         because.smoothed,
         because.enter_at,
         because.leave_at,
         failures,
     )
+    return said.encode()

@@ -1,65 +1,58 @@
 """The common event of a stream, from the engine's socket to the client's in one step.
 
-It is one read that is one whole chunk, holds whole events and tells nothing that matters before the end. It costs one
-Python call: a hundred microseconds of other work lie between two events, so what counts is how little code and memory
-each of them needs. All else (cut chunks, several at once, errors, the end) goes the long way, through connection.py and
-passage.py, which open this one and close it again.
+It is one read that is one whole chunk with one whole event in one line that tells neither finish nor counts nor error:
+what a scanner would pass over. It costs one Python call: a hundred microseconds of other work lie between two events,
+so what counts is how little code and memory each of them needs. All else (cut chunks, several at once, pings, the end)
+goes the long way, through connection.py and passage.py, which open this one and close it again.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
+from proxy.model import Dialect
+from proxy.protocol.chunks import SIZE_LINES
+from proxy.protocol.quiet import telling_search
 from proxy.wire.client import Client
 from proxy.wire.connection import Connection
 
-# The sizes that are written in two and in three hexadecimal digits: nearly every event has one of them, and the long
-# way takes the rest.
-TWO_DIGITS, THREE_DIGITS = range(0x10, 0x100), range(0x100, 0x1000)
-# A size line's end, and the line end behind a chunk.
-FRAME_BYTES = len(b"\r\n") + len(b"\r\n")
-# What ends an event, and what every error in one holds (in a text its quotation marks would be escaped).
-EVENT_END = b"\n\n"
-ERROR_KEY = b'"error"'
-# While one sequence streams, nothing but its end tells anything: of the events before only the last few are read, once
-# the stream is over. They are finish, counts and end mark, and room for pings among them.
-UNREAD_PIECES = 8
 # A stream says that its backend lives so often at most.
 LIVES_EVERY_S = 0.1
 
 
 class Express(asyncio.Protocol):
-    """Stands before a connection while a stream flows and is between two chunks and two events. `unread` are the last
-    payloads that passed, `at_s` is when the newest one did; `lives` is called when the backend has sent something, now
-    and then. With the first read of any other kind it steps aside; `behind` is the connection until then."""
+    """Stands before a connection while a stream's content flows and is between two chunks and two events. `at_s` is
+    when the newest event passed; `lives` is called when the backend has sent something, now and then. With the first
+    read of any other kind it steps aside; `behind` is the connection until then."""
 
-    __slots__ = ("_client", "_clock", "_lives", "_lives_at_s", "at_s", "behind", "unread")
+    __slots__ = ("_client", "_clock", "_lives", "_lives_at_s", "_telling", "at_s", "behind")
 
-    def __init__(self, client: Client, *, clock: Callable[[], float], lives: Callable[[], None]) -> None:
+    def __init__(
+        self, client: Client, dialect: Dialect, *, clock: Callable[[], float], lives: Callable[[], None]
+    ) -> None:
         self.behind: Connection | None = None
         self._client = client
+        self._telling = telling_search(dialect)
         self._clock = clock
         self._lives = lives
         self._lives_at_s = float("-inf")
         self.at_s = clock()
-        self.unread: deque[bytes] = deque(maxlen=UNREAD_PIECES)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        size, begin = len(data) - FRAME_BYTES - 2, 4
-        if size not in TWO_DIGITS:
-            size, begin = size - 1, 5
-        # The line says just this size, in just these digits: nothing is parsed, and nothing else is believed.
+        size = len(data)
+        line = SIZE_LINES[size]
+        # One line end of the event's own, and then the empty one and the chunk's.
         if (
-            data.startswith(b"%x\r\n" % size)
-            and data.endswith(b"\n\n\r\n")
-            and ERROR_KEY not in data
-            and (begin == 4 or size in THREE_DIGITS)
+            data.startswith(line)
+            and data.startswith(b"data:", len(line))
+            and data.endswith(b"}\n\n\r\n")
+            and data.find(b"\n", len(line)) == size - 4
+            and data.find(b"\r", len(line)) == size - 2
+            and self._telling(data) is None
         ):
             transport = self._client.transport
             if transport is not None:
                 transport.write(data)
-            self.unread.append(data[begin:-2])
             at_s = self.at_s = self._clock()
             if at_s >= self._lives_at_s:
                 self._lives_at_s = at_s + LIVES_EVERY_S

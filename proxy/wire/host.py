@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class Gate(Protocol):
-    """Says what browsers are told with every answer."""
+    """Says what browsers are told with every answer: nothing, where there are no `origins`."""
+
+    @property
+    def origins(self) -> tuple[bytes, ...]:
+        """The origins whose pages may read answers."""
 
     def stamp(self, request: Request, fields: Fields) -> Fields:
         """The fields of an answer of any kind, with what browsers are told."""

@@ -15,18 +15,15 @@ from proxy.model import CloseReason, Dialect, Usage
 from proxy.protocol import dialects, headers
 from proxy.protocol.answer_head import Framing
 from proxy.protocol.answers import read_answer
-from proxy.protocol.fields import Fields
 from proxy.protocol.hold import EventHold
 from proxy.protocol.sse import Scanner
 from proxy.wire.attempt import Opened
 from proxy.wire.client import Client
-from proxy.wire.downstream import Downstream, add_stamps
-from proxy.wire.express import ERROR_KEY, EVENT_END, Express
+from proxy.wire.downstream import Downstream
+from proxy.wire.express import Express
 from proxy.wire.request import Request
 from proxy.wire.stall import Side, StallGuard
 
-# Longer pieces are read as they come: what is kept unread is memory of every stream.
-UNREAD_MAX_BYTES = 4096
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
 
@@ -58,6 +55,7 @@ class Passage:
         "_dialect",
         "_express",
         "_first_s",
+        "_flows",
         "_guard",
         "_hold",
         "_kept",
@@ -68,7 +66,6 @@ class Passage:
         "_out",
         "_over",
         "_scanner",
-        "_skims",
         "_written",
         "committed",
         "error",
@@ -101,7 +98,7 @@ class Passage:
         self._first_s: float | None = None
         self._last_s = 0.0
         self._written = False
-        self._skims = False  # whole events may pass unread
+        self._flows = False  # content does, in whole events
         self._express: Express | None = None  # there since it first could
         self._out: Downstream
         self._client: Client
@@ -109,14 +106,14 @@ class Passage:
         self._guard: StallGuard | None = None
         self._over: asyncio.Future[None] | None = None
 
-    async def run(self, request: Request, stamps: Fields) -> None:
+    async def run(self, request: Request, stamps: bytes) -> None:
         """Pass the whole answer on. Raises ConnectionError when the client is gone; a backend's failure ends up in
         `error` and in the client's stream."""
         answer = self.opened.answer
         out = self._out = Downstream(request)
         try:
             length = answer.length if answer.framing is Framing.LENGTH else None
-            out.begin(answer.status, add_stamps(headers.downstream_fields(answer.fields), stamps), length=length)
+            out.begin(answer.status, headers.downstream_fields(answer.fields), length=length, stamps=stamps)
             self.committed = True
             for data in self.opened.peeked:
                 self._push(b"", data, scanned=True)
@@ -149,7 +146,6 @@ class Passage:
     @property
     def delivered(self) -> bool:
         """See the class."""
-        self._read_up()
         return self._written or (self._scanner is not None and self._scanner.ended)
 
     @property
@@ -157,14 +153,12 @@ class Passage:
         """Token counts of the answer so far."""
         scanner = self._scanner
         if scanner is not None:
-            self._read_up()
             return scanner.usage
         return read_answer(b"".join(self._kept), self._dialect) if self._kept else Usage()
 
     @property
     def complained(self) -> bool:
         """Whether the engine reported an error inside its stream."""
-        self._read_up()
         return self._scanner is not None and self._scanner.error is not None
 
     def ttft_s(self, since_s: float) -> float | None:
@@ -180,26 +174,15 @@ class Passage:
     # ------------------------------------------------------------ bytes, as the backend's connection hands them over
 
     def came(self, framed: bytes, payload: bytes) -> None:
-        """See Sink.came. Whole events of a stream that flows cost no more than their passing on."""
+        """See Sink.came."""
         try:
-            if (
-                self._skims
-                and framed
-                and payload.endswith(EVENT_END)
-                and ERROR_KEY not in payload
-                and len(payload) <= UNREAD_MAX_BYTES
-            ):
-                self._out.pass_framed(framed)
-                express = self._express = self._express or self._an_express()
-                express.unread.append(payload)
-                express.at_s = self._clock()
-                self.opened.answer.divert(express)
-                self._on_bytes()
-            elif self._begun:
+            if self._begun:
                 self._push(framed, payload)
                 if self._guard is not None:
                     self._guard.since_s = self._clock()
                 self._on_bytes()
+                if framed and self._flows:
+                    self._open_express()
             else:
                 self._came_first(payload)
         except Exception as defect:  # noqa: BLE001 - no fault of the backend, whose connection would take it for one
@@ -220,7 +203,6 @@ class Passage:
             self._keep(payload)
             ready = payload
         else:
-            self._read_up()
             if not scanned:
                 scanner.feed(payload)
             ready = hold.feed(payload)
@@ -232,26 +214,18 @@ class Passage:
             self._last_s = self._clock()
             if self._first_s is None:
                 self._first_s = self._last_s
-            self._skims = self._may_skim and ready is payload and scanner.at_boundary
+            # Events of responses are counted, which only the scanner does.
+            counted = self._dialect is Dialect.RESPONSES
+            self._flows = ready is payload and out.chunked and scanner.at_boundary and not (counted or scanner.ended)
 
-    @property
-    def _may_skim(self) -> bool:
-        """Whether the stream is one of which the end alone tells: with several sequences each tells its own, and
-        responses count their events."""
-        return self._alone and self._out.chunked and self._dialect is not Dialect.RESPONSES
-
-    def _read_up(self) -> None:
-        """Read what has passed unread."""
-        express, scanner = self._express, self._scanner
-        if express is not None and scanner is not None:
-            while express.unread:
-                scanner.feed(express.unread.popleft())
-
-    def _an_express(self) -> Express:
-        return Express(self._client, clock=self._clock, lives=self._on_bytes)
+    def _open_express(self) -> None:
+        """Let the events that follow take the shortest way, as long as they are of the common kind."""
+        if self._express is None:
+            self._express = Express(self._client, self._dialect, clock=self._clock, lives=self._on_bytes)
+        self.opened.answer.divert(self._express)
 
     def _heard_s(self) -> float:
-        """When the newest event passed unread."""
+        """When the newest event took the shortest way."""
         return float("-inf") if self._express is None else self._express.at_s
 
     def _came_first(self, payload: bytes) -> None:
@@ -339,7 +313,6 @@ class Passage:
 
     def _conclude(self, error: CrossoverError | None) -> None:
         """Write the end that the answer deserves. What breaks behind a stream's own end costs nobody a word."""
-        self._read_up()
         scanner = self._scanner
         if error is None and scanner is not None:
             scanner.close()

@@ -52,9 +52,10 @@ class Reader:
         """Read a piece."""
         self._most_bytes = self.unfinished_bytes + self._behind_bytes + len(data)
         self._found = False
-        rest = self._parse(data)
-        if rest is not None:
-            self._parse_on(rest)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserUpgrade, HttpParserError) as stop:
+            self._parse_on(self._stopped(data, stop))
         if self._found:
             # A head that came behind something else has begun; it is measured when it has ended.
             self.unfinished_bytes, self._behind_bytes = (1, len(data)) if self._within else (0, 0)
@@ -93,7 +94,10 @@ class Reader:
             return
         client, parser, names = self._client, self._parser, by_name(fields)
         version = parser.get_http_version()
-        fault = self._size_fault(target, fields)
+        rules = client.host.rules
+        fault: CrossoverError | None = None
+        if self._most_bytes > rules.max_head_bytes or len(fields) > rules.max_headers:
+            fault = self._size_fault(target, fields)
         if version != "1.1" or b"transfer-encoding" in names:
             fault = fault_of(version, names) or fault
         if fault is not None:
@@ -101,34 +105,25 @@ class Reader:
             raise _Over
         http10 = version == "1.0"
         method = parser.get_method()
+        incoming = _body_of(client, names, http10=http10)
         request = Request(
             _METHODS.get(method) or text(method),
-            text(target),
+            target.decode("utf-8", "surrogateescape"),
             fields,
             names,
-            incoming=self._body_of(names, http10=http10),
+            incoming=incoming,
             client=client,
             http10=http10,
             keeps=parser.should_keep_alive(),
             peer=client.peer,
         )
-        if request.incoming.expected:
-            self._incoming = request.incoming
+        if incoming.expected:
+            self._incoming = incoming
         if parser.should_upgrade() or b"upgrade" in names:
             self._note_upgrade(request)
         client.asked(request)
         if self.closed:
             raise _Over
-
-    def _body_of(self, names: dict[bytes, bytes], *, http10: bool) -> Incoming:
-        declared = names.get(b"content-length")
-        if declared is None:
-            length, expected = None, b"transfer-encoding" in names
-        else:
-            length = int(declared)
-            expected = length > 0
-        waits = not http10 and names.get(b"expect", b"").lower() == b"100-continue"
-        return Incoming(self._client, expected=expected, length=length, waits=waits)
 
     def on_body(self, piece: bytes) -> None:
         """A piece of a body."""
@@ -161,10 +156,14 @@ class Reader:
         """None, or what is left behind a request with an upgrade."""
         try:
             self._parser.feed_data(data)
-        except HttpParserUpgrade as upgrade:
-            return memoryview(data)[upgrade.args[0] :]
-        except HttpParserError as error:
-            self._fail(error)
+        except (HttpParserUpgrade, HttpParserError) as stop:
+            return self._stopped(data, stop)
+        return None
+
+    def _stopped(self, data: bytes | memoryview, stop: HttpParserUpgrade | HttpParserError) -> memoryview | None:
+        if isinstance(stop, HttpParserUpgrade):
+            return memoryview(data)[stop.args[0] :]
+        self._fail(stop)
         return None
 
     def _parse_on(self, rest: memoryview | None) -> None:
@@ -186,8 +185,6 @@ class Reader:
         rules = self._client.host.rules
         if len(fields) > rules.max_headers:
             return too_large(rules)
-        if self._most_bytes <= rules.max_head_bytes:
-            return None
         size_bytes = head_bytes(self._parser.get_method(), target, fields)
         return too_large(rules) if size_bytes > rules.max_head_bytes else None
 
@@ -215,6 +212,17 @@ class Reader:
     def _refuse(self, error: CrossoverError) -> None:
         self.closed = True
         self._client.refuse(error)
+
+
+def _body_of(client: "Client", names: dict[bytes, bytes], *, http10: bool) -> Incoming:
+    declared = names.get(b"content-length")
+    if declared is None:
+        length, expected = None, b"transfer-encoding" in names
+    else:
+        length = int(declared)
+        expected = length > 0
+    waits = b"expect" in names and not http10 and names[b"expect"].lower() == b"100-continue"
+    return Incoming(client, expected=expected, length=length, waits=waits)
 
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE")}

@@ -44,6 +44,7 @@ class FakeDoor:
         self.handler = handler
         self.gate = self
         self.stamps = stamps
+        self.origins = (b"*",) if stamps else ()
 
     def __call__(self, request: Request) -> Awaitable[Reply | None]:
         return self.handler(request)
