@@ -368,8 +368,9 @@ class Trip:
         return error_reply(error, self._route.dialect, self._stamps(), close=closing)
 
     def _gone(self) -> None:
-        """The client left. Behind the end of its stream it has all there is: many clients close at once there."""
-        if self._passage is not None and self._passage.delivered:
+        """The client left. Behind the end of its stream it has all there is: many clients close at once there. Behind a
+        break it is that which ended the answer."""
+        if self._passage is not None and (self._passage.delivered or self._passage.error is not None):
             self._conclude(self._passage)
             return
         committed = self._passage is not None and self._passage.committed

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -380,3 +381,39 @@ async def test_connection_over_the_limit_is_told_so_and_its_place_is_free_when_a
         async with RawClient(server.port) as third:
             await third.send(GET)
             assert (await third.answer()).status == 200
+
+
+# ---------------------------------------------------------------- what is no wrong
+
+
+async def test_client_that_takes_now_and_then_is_not_unread_though_the_same_waits_at_each_look() -> None:
+    async with client_of(never) as (_, server):
+        await until(lambda: server.front.connections, what="the connection")
+        connection = next(iter(server.front.connections))
+        real, still = connection.transport, SimpleNamespace(get_write_buffer_size=lambda: 1000)
+        connection.transport = still  # type: ignore[assignment]
+        assert [connection.unread_s(now_s) for now_s in (10.0, 15.0)] == [0.0, 5.0]
+        connection.resume_writing()
+        assert [connection.unread_s(now_s) for now_s in (20.0, 21.0)] == [0.0, 1.0]
+        connection.transport = real
+
+
+@pytest.mark.parametrize("lines", [b"\r\n", b"\r\n\r\n\r\n"])
+async def test_empty_lines_behind_a_request_begin_none(lines: bytes) -> None:
+    """Taken for a head they would be answered 408 once its time is over: to whoever asks next on the connection."""
+    async with client_of(head_timeout_s=QUICK_S) as (client, server):
+        await client.send(GET)
+        assert (await client.answer()).status == 200
+        await client.send(lines)
+        await turns(20)
+        assert not server.front.heads
+        assert len(server.front.idle) == 1
+        await client.send(GET)
+        assert (await client.answer()).status == 200
+
+
+async def test_refusal_of_a_head_request_has_no_body() -> None:
+    async with client_of(max_headers=2) as (client, _):
+        await client.send(b"HEAD / HTTP/1.1\r\na: 1\r\nb: 2\r\nc: 3\r\n\r\n")
+        said = await client.answer(bodiless=True)
+        assert (said.status, await client.rest()) == (431, b"")

@@ -32,6 +32,7 @@ class Client(asyncio.Protocol):
 
     __slots__ = (
         *("_aborts", "_answering", "_down", "_dropped", "_full", "_keeps", "_linger", "_loop", "_paused", "_queue"),
+        "_refused_head",
         *("_reader", "_room", "task", "_unread", "host", "peer", "transport"),
     )
 
@@ -41,6 +42,7 @@ class Client(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._reader = Reader(self)
         self._queue: list[Request | CrossoverError] = []  # behind the one that is answered
+        self._refused_head = False  # the refusal among them, always the last, is of a HEAD
         self._answering: Request | None = None
         self.task: asyncio.Task[None] | None = None
         self._down: Downstream | None = None  # its answer, once it has begun
@@ -95,9 +97,9 @@ class Client(asyncio.Protocol):
         reader, host = self._reader, self.host
         if reader.closed:
             return
-        if self._answering is None:
-            host.idle.pop(self, None)
         reader.feed(data)
+        if self._answering is not None or reader.unfinished_bytes:
+            host.idle.pop(self, None)
         if reader.unfinished_bytes and not reader.closed and not reader.in_body:
             host.heads.setdefault(self, self._loop.time())
         if self._queue:
@@ -115,6 +117,7 @@ class Client(asyncio.Protocol):
     def resume_writing(self) -> None:
         """There is room again."""
         self._full = False
+        self._unread = None  # the client takes, though the same may wait for it when that is looked at
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
         if self._aborts:
@@ -139,11 +142,13 @@ class Client(asyncio.Protocol):
             self._reader.closed = True
             self.drop(CloseReason.FLOODED)
 
-    def refuse(self, error: CrossoverError) -> None:
-        """Answer what has come by an error, behind the requests before it, and read no more."""
+    def refuse(self, error: CrossoverError, *, bodiless: bool = False) -> None:
+        """Answer what has come by an error, behind the requests before it, and read no more. To a HEAD it is
+        `bodiless`."""
         self._reader.closed = True
         self.host.heads.pop(self, None)
         self._queue.append(error)
+        self._refused_head = bodiless
         if self._answering is None:
             self._next()
 
@@ -218,7 +223,8 @@ class Client(asyncio.Protocol):
     def _tell_refusal(self, error: CrossoverError) -> None:
         self.host.refused(error, self.peer)
         none = Incoming(None, expected=False)
-        nothing = Request("", "", [], {}, incoming=none, client=self, http10=False, keeps=False, peer=self.peer)
+        method = "HEAD" if self._refused_head else ""
+        nothing = Request(method, "", [], {}, incoming=none, client=self, http10=False, keeps=False, peer=self.peer)
         Downstream(nothing).tell(error_reply(error, Dialect.PLAIN, close=True))
         self._finish()
 

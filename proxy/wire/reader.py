@@ -60,6 +60,8 @@ class Reader:
             # A head that came behind something else has begun; it is measured when it has ended.
             self.unfinished_bytes, self._behind_bytes = (1, len(data)) if self._within else (0, 0)
             return
+        if not (self._within or self.in_body):
+            return  # empty lines between requests begin none (RFC 9112, section 2.2)
         self.unfinished_bytes += len(data)
         if self.unfinished_bytes > self._client.host.rules.max_head_bytes:
             self._overflow()
@@ -211,7 +213,7 @@ class Reader:
 
     def _refuse(self, error: CrossoverError) -> None:
         self.closed = True
-        self._client.refuse(error)
+        self._client.refuse(error, bodiless=self._parser.get_method() == b"HEAD")
 
 
 def _body_of(client: "Client", names: dict[bytes, bytes], *, http10: bool) -> Incoming:
