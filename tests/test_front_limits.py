@@ -221,7 +221,9 @@ async def test_connection_that_says_nothing_is_closed_and_counted() -> None:
 
 
 @pytest.mark.parametrize("ahead", [b"", GET], ids=["first", "second"])
-@pytest.mark.parametrize("sent", [b"G", GET[:-1], b"\r\n"], ids=["a byte", "all but one", "an empty line"])
+@pytest.mark.parametrize(
+    "sent", [b"G", GET[:-1], b"\r\nG"], ids=["a byte", "all but one", "a byte behind an empty line"]
+)
 async def test_head_that_does_not_end_is_answered_408(ahead: bytes, sent: bytes) -> None:
     async with client_of(head_timeout_s=QUICK_S) as (client, server):
         if ahead:

@@ -74,10 +74,10 @@ def _require_honest(home: House, sent: bytes, written: bytes, *, closed: bool) -
 
 def _answers(written: bytes, methods: list[bytes], *, closed: bool) -> list[Response]:
     """The answers; that to what is no request at all is one to a HEAD, where its first word says so."""
-    try:
-        return read_responses(written, methods, closed=closed)
-    except Malformed:
+    answers = read_responses(written, methods, closed=closed)
+    if len(answers) == len(methods) + 1 and not answers[-1].whole:
         return read_responses(written, [*methods, b"HEAD"], closed=closed)
+    return answers
 
 
 def _same(sent: Request, came: Request) -> bool:
