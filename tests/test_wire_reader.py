@@ -35,7 +35,7 @@ class Hearer:
         assert not self.refusals
         self.requests.append(request)
 
-    def refuse(self, error: CrossoverError) -> None:
+    def refuse(self, error: CrossoverError, *, bodiless: bool) -> None:
         self.refusals.append(error)
 
     def pause(self) -> None:

@@ -63,21 +63,23 @@ def _require_honest(home: House, sent: bytes, written: bytes, *, closed: bool) -
         require(names.count(b"host") == 1 and names.count(b"content-length") <= 1, f"framed twice: {request.fields}")
         require(not ONE_HOP.intersection(names), f"a header of one connection passed: {request.fields}")
     try:
-        answers = _answers(written, [request.method for request in found], closed=closed)
+        answers, methods = _answers(written, [request.method for request in found], closed=closed)
     except Malformed as error:
         require(False, f"the client got what is no answer: {error}: {written!r}")
         return
     require(len(answers) <= len(found) + 1, f"{len(answers)} answers to {len(found)} requests and what came after")
     for number, one in enumerate(answers):
-        _require_ours(one, found[number].method if number < len(found) else b"")
+        _require_ours(one, methods[number] if number < len(methods) else b"")
 
 
-def _answers(written: bytes, methods: list[bytes], *, closed: bool) -> list[Response]:
-    """The answers; that to what is no request at all is one to a HEAD, where its first word says so."""
+def _answers(written: bytes, methods: list[bytes], *, closed: bool) -> tuple[list[Response], list[bytes]]:
+    """The answers, and the methods they answer; that to what is no request at all is one to a HEAD where its first word
+    says so."""
     answers = read_responses(written, methods, closed=closed)
     if len(answers) == len(methods) + 1 and not answers[-1].whole:
-        return read_responses(written, [*methods, b"HEAD"], closed=closed)
-    return answers
+        methods = [*methods, b"HEAD"]
+        answers = read_responses(written, methods, closed=closed)
+    return answers, methods
 
 
 def _same(sent: Request, came: Request) -> bool:
