@@ -14,7 +14,7 @@ from bench.contenders import BARE, OURS, Client, Engine, Running, client, conten
 from bench.figures import cost
 from bench.jobs import LOAD, PLAIN, SHAPES, Job, Measurement
 
-# The most that an event and a plain request may cost, as multiples of what they cost the bare proxy. The best of several
+# The most that an event and a plain request may cost, as multiples of what they cost the bare proxy. The best of a few
 # rounds gave 0.54 and 0.50: far enough above that noise does not fail it, and what costs nearly twice as much does.
 MAX_EVENT_RATIO = 0.9
 MAX_REQUEST_RATIO = 0.9
