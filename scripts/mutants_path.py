@@ -26,8 +26,8 @@ PATH_MUTANTS = (
         "flow/test_flow_bytes test_wire_passage_pushed framing",
         (
             "proxy/wire/passage.py",
-            "            self._flows = ready is payload and out.chunked and",
-            "            self._flows = out.chunked and",
+            "ready is payload and out.chunked and scanner.at_boundary and not (counted or scanner.ended)",
+            "out.chunked and not (counted or scanner.ended)",
         ),
     ),
     # ---------------------------------------------------------------- bytes

@@ -217,6 +217,17 @@ def test_the_client_decodes_what_the_engine_sent_wherever_chunks_and_reads_are_c
     assert (said.whole, said.body) == (True, planned.body)
 
 
+@pytest.mark.parametrize("word", [b'data: {"choices":[{"index":0,"delta":{"content":"w"},"finish_reason":null}]}\n\n'])
+def test_an_event_of_two_lines_that_comes_in_two_chunks_keeps_its_order(stage: Stage, word: bytes) -> None:
+    """Its second chunk looks like a whole event, and may not overtake the first, which is held back."""
+    first, second = b'data: {"choices":[],\n', b'data: "a":{}}\n\n'
+    body = 3 * word + first + second + word + DONE
+    cuts = tuple(accumulate([len(word)] * 3 + [len(first), len(second), len(word)]))
+    answer = Planned(body, cuts, content_type=EVENT_STREAM)
+    said = stage.ask("/v1/chat/completions", b'{"stream":true}', (), chunked=False, answer=answer)
+    assert (said.whole, said.body) == (True, body)
+
+
 @given(words=st.lists(WORDS, min_size=1, max_size=20), cuts=CUTS)
 @effort(max_examples=30)
 def test_the_client_gets_the_bytes_of_a_stream_of_lines(stage: Stage, words: list[str], cuts: tuple[int, ...]) -> None:
