@@ -26,8 +26,8 @@ MIRRORED = ("routing", "protocol", "state", "config")
 # ...but for those that another module's test reaches better, since nothing but that module uses them.
 TESTED_WITH = {"protocol/allowlist": "test_protocol_routes", "protocol/quiet": "test_protocol_sse"}
 
-# The places where tests may wait for the clock of the wall: the one that waits for what is needed, and measurements.
-WAITING_PLACES = ("tests/fakes/until.py", "tests/bench/")
+# The place where tests may wait for the clock of the wall: it waits for what is needed.
+WAITING_PLACES = ("tests/fakes/until.py",)
 # A test file with one of these in it runs on a loop whose clock leaps to the next timer: its sleeps take no time.
 LEAPING = ("LeapingLoop", "@leaping\n")
 # Ends a line that has to sleep all the same, and says why: `# sleeps: a fault that comes at a random time`.

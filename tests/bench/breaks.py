@@ -13,14 +13,12 @@ from typing import TypeVar
 
 from bench import messages
 from bench.contenders import Engine, Running, contender, engine_process
-from bench.engine_word import State, state
+from bench.engine_word import State, seen
 from bench.peers import Found
 from bench.processes import NotUp
 
 # Past this a thing counts as never seen: a client's own patience would have run out.
 SEEN_WITHIN_S = 8.0
-# Let a request that has reached the engine come to rest there before its client leaves.
-REST_S = 0.3
 INTERVAL_S = 0.02
 EVENTS_READ = 5
 # Plain requests before the engine dies, for the usual time, and after it.
@@ -38,13 +36,13 @@ class Stage:
     running: Running
     engines: "dict[int, subprocess.Popen[str]]"  # by port
 
-    def states(self) -> "dict[int, State]":
-        """What the engines that live say of themselves, by port."""
-        return {port: state(port) for port, process in self.engines.items() if process.poll() is None}
-
     def busy_engine(self) -> int | None:
-        """The port of the engine that has an answer under way."""
-        return next((port for port, each in self.states().items() if each.under_way), None)
+        """The port of the engine that has an answer under way, which is waited for."""
+        return self.seen(lambda states: next((port for port, each in states.items() if each.under_way), None))
+
+    def seen(self, look: "Callable[[dict[int, State]], T]") -> T:
+        """See engine_word.seen: of the engines that live."""
+        return seen([port for port, each in self.engines.items() if each.poll() is None], look, SEEN_WITHIN_S)
 
     def kill(self, port: int) -> int:
         """Kill an engine; the instant, in nanoseconds of the monotonic clock."""
@@ -65,14 +63,14 @@ def stage(name: str, peers: Mapping[str, Found]) -> Iterator[Stage]:
 
 def breaks(name: str, peers: Mapping[str, Found]) -> dict[str, str]:
     """{what broke: what was seen}. One that cannot be tried says why."""
-    seen: dict[str, str] = {}
+    came: dict[str, str] = {}
     for what, probe in PROBES.items():
         try:
             with stage(name, peers) as on:
-                seen[what] = probe(on)
+                came[what] = probe(on)
         except (NotUp, OSError) as error:
-            seen[what] = f"failed: {error}"
-    return seen
+            came[what] = f"failed: {error}"
+    return came
 
 
 def leaves_flowing(on: Stage) -> str:
@@ -137,10 +135,9 @@ def ask(on: Stage, *, stream: bool, shape: str) -> socket.socket:
 
 def at_rest(on: Stage, sock: socket.socket) -> socket.socket:
     """Wait until a request lies at an engine. Raises NotUp when it never gets there."""
-    if waited(on.busy_engine) is None:
+    if on.busy_engine() is None:
         sock.close()
         raise NotUp("the request did not reach an engine")
-    time.sleep(REST_S)
     return sock
 
 
@@ -148,16 +145,8 @@ def left(on: Stage, sock: socket.socket) -> str:
     """Leave, and say when an engine saw it."""
     at_ns = time.monotonic_ns()
     sock.close()
-    gone = waited(lambda: [at for each in on.states().values() for at in each.gone_ns if at >= at_ns])
+    gone = on.seen(lambda states: [at for each in states.values() for at in each.gone_ns if at >= at_ns])
     return f"{(min(gone) - at_ns) / 1e6:.1f} ms" if gone else "never"
-
-
-def waited(look: Callable[[], T]) -> T:
-    """What there is to be seen, once it is there, or what was there instead when it never is."""
-    until_s = time.monotonic() + SEEN_WITHIN_S
-    while not (found := look()) and time.monotonic() < until_s:
-        time.sleep(0.01)
-    return found
 
 
 def read_events(sock: socket.socket, events: int) -> bytes:

@@ -21,7 +21,7 @@ from bench.clocks import family
 from bench.files import max_streams
 from bench.jobs import Job, Load
 from bench.peers import RECIPES, Found
-from bench.processes import ENVIRONMENT, PYTHON, NotUp, free_port, started
+from bench.processes import ENVIRONMENT, PYTHON, NotUp, ended, free_port, started
 from bench.wire import Broken
 
 OURS, BARE, DIRECT = "ours", "bare", "direct"
@@ -32,7 +32,8 @@ PORT_TRIES = 3
 # what had come meanwhile is done, and engines that it had lost sight of are back.
 GOOD_ANSWERS = 5
 THAWED_WITHIN_S = 20.0
-REST_S = 0.1
+# Between two tries whether it answers.
+APART_S = 0.1
 
 # All features on; only the limits that the number of streams would meet are out of the way. The log goes where its
 # reader would be, and a stop need not wait for load balancers here.
@@ -82,10 +83,9 @@ class Running:
         until_s = time.monotonic() + THAWED_WITHIN_S
         good = 0
         while good < GOOD_ANSWERS:
-            if time.monotonic() > until_s:
+            if time.monotonic() > until_s or ended((self.pid,), APART_S):
                 raise NotUp(f"{self.name} does not recover")
             good = good + 1 if answers(self.port) else 0
-            time.sleep(REST_S)
 
 
 class Client:
@@ -196,11 +196,10 @@ def _start(name: str, engine: Engine, peers: Mapping[str, Found], folder: Path, 
 def up(process: "subprocess.Popen[str]", port: int, within_s: float) -> bool:
     """Wait until a proxy answers; false when it has ended or takes too long."""
     until_s = time.monotonic() + within_s
-    while process.poll() is None and time.monotonic() < until_s:
-        if answers(port):
-            return True
-        time.sleep(0.05)
-    return False
+    while not answers(port):
+        if time.monotonic() > until_s or ended((process.pid,), APART_S):
+            return False
+    return True
 
 
 def answers(port: int) -> bool:

@@ -51,6 +51,9 @@ class Engine:
         self._pace: Pace[Exchange] = Pace()
         self._gone_ns: list[int] = []
         self._sent = 0
+        self._under_way = 0
+        self._changes = 0  # of what is under way and who has gone
+        self._askers: list[Exchange] = []  # who wait for the next change
         for _ in range(ports):
             listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
             listener.setblocking(False)
@@ -116,7 +119,7 @@ class Engine:
         if asked.startswith(b"POST "):
             self._answer(exchange, asked)
         elif asked.startswith(b"GET "):
-            self._write(exchange, self._control(asked))
+            self._control(exchange, asked)
         else:  # a router that tries whether this engine speaks HTTP/2
             self._close(exchange)
             return False
@@ -127,7 +130,8 @@ class Engine:
         if order is None or order[1] == b"whole":
             self._write(exchange, messages.PLAIN_ANSWER)
             return
-        exchange.busy, exchange.shape = True, order[1].decode()
+        exchange.shape = order[1].decode()
+        self._note(exchange, busy=True)
         if exchange.shape == "silent":
             return
         exchange.interval_ns, exchange.left = int(order[2]), int(order[3]) - messages.FRAME_EVENTS
@@ -142,7 +146,7 @@ class Engine:
         if not exchange.busy:
             return False
         if exchange.left <= 0:
-            exchange.busy = False
+            self._note(exchange, busy=False)
             self._sent += 2
             self._write(exchange, messages.STREAM_TAIL)
             return False
@@ -183,23 +187,45 @@ class Engine:
         self._write(exchange, data)
 
     def _close(self, exchange: Exchange) -> None:
+        if exchange in self._askers:
+            self._askers.remove(exchange)
         if exchange.busy:
             self._gone_ns.append(time.monotonic_ns())
-        exchange.busy = False
+            self._note(exchange, busy=False)
         self._exchanges.pop(exchange.sock.fileno(), None)
         exchange.sock.close()
 
-    def _control(self, asked: bytes) -> bytes:
+    def _note(self, exchange: Exchange, *, busy: bool) -> None:
+        """An answer begins or is over: whoever waits for a change is told how things stand now."""
+        self._under_way += busy - exchange.busy
+        self._changes += 1
+        exchange.busy = busy
+        askers, self._askers = self._askers, []
+        for asker in askers:
+            self._write(asker, self._state())
+
+    def _state(self) -> bytes:
+        state = {
+            "changes": self._changes,
+            "under_way": self._under_way,
+            "sent": self._sent,
+            "gone_ns": self._gone_ns,
+        }
+        return messages.json_answer(json.dumps(state).encode())
+
+    def _control(self, exchange: Exchange, asked: bytes) -> None:
         """What a healthy engine answers to a proxy's own questions, and how things stand to ours."""
-        path = asked.split(b" ", 2)[1].partition(b"?")[0].decode()
-        if path in (messages.STATE_PATH, messages.END_PATH):
-            if path == messages.END_PATH:
-                for exchange in list(self._exchanges.values()):
-                    self._end(exchange)
-            under_way = sum(exchange.busy for exchange in self._exchanges.values())
-            state = {"under_way": under_way, "sent": self._sent, "gone_ns": self._gone_ns}
-            return messages.json_answer(json.dumps(state).encode())
-        return messages.CONTROL.get(path, messages.NOT_FOUND)
+        path, _, query = asked.split(b" ", 2)[1].decode().partition("?")
+        if path == messages.CHANGED_PATH and int(query) == self._changes:
+            self._askers.append(exchange)
+        elif path in (messages.STATE_PATH, messages.CHANGED_PATH):
+            self._write(exchange, self._state())
+        elif path == messages.END_PATH:
+            for each in list(self._exchanges.values()):
+                self._end(each)
+            self._write(exchange, self._state())
+        else:
+            self._write(exchange, messages.CONTROL.get(path, messages.NOT_FOUND))
 
 
 def _end(received: bytes) -> int | None:

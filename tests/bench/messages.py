@@ -22,6 +22,8 @@ FRAME_EVENTS = 4
 # Asked of the engine itself: how things stand, and the same after telling all streams to end.
 STATE_PATH = "/bench/state"
 END_PATH = "/bench/end"
+# Answered once the state is another than that whose number stands behind it.
+CHANGED_PATH = "/bench/changed"
 
 # The stamp takes the place of half an id, so that a stamped event is as long as one of SGLang's.
 _ANSWER_ID = "963b5db4a288469" + MARK.decode() + UNSTAMPED.decode()

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -65,6 +66,19 @@ def end(process: "subprocess.Popen[str]") -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
+
+
+def ended(pids: Sequence[int], within_s: float) -> bool:
+    """Wait until one of these processes has ended; false when none does within `within_s` seconds."""
+    with contextlib.ExitStack() as stack:
+        watched = []
+        for pid in pids:
+            try:
+                watched.append(os.pidfd_open(pid))
+            except ProcessLookupError:
+                return True
+            stack.callback(os.close, watched[-1])
+        return bool(select.select(watched, [], [], within_s)[0])
 
 
 def signal_all(pids: Sequence[int], number: signal.Signals) -> None:

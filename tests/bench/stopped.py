@@ -5,6 +5,7 @@ import time
 
 from bench.engine_word import state, wait_for_quiet
 from bench.jobs import Job, Load
+from bench.processes import ended
 from bench.sampling import Tally, load_between, memory_bytes, read
 from bench.streams import Stream, request, to_the_end
 from bench.wire import Broken, Wire
@@ -47,8 +48,7 @@ def rest(job: Job) -> list[int]:
     """Take nothing; what memory was meanwhile, from time to time."""
     seen: list[int] = []
     end_s = time.monotonic() + job.seconds
-    while time.monotonic() < end_s:
-        time.sleep(SAMPLE_S)
+    while time.monotonic() < end_s and not ended(job.pids, SAMPLE_S):
         now_bytes = memory_bytes(job)
         if now_bytes is not None:
             seen.append(now_bytes)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 from proxy import config
 
 SHOWN = 12
-ATTACHED_WITHIN_S = 5.0
 # A proxy that is traced answers slowly, also its operators.
 ASK_WITHIN_S = 30.0
 _ROW = re.compile(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", re.MULTILINE)
@@ -33,13 +31,14 @@ def top(pid: int, test: str, work: Callable[[], int], *, by_request: bool) -> st
     with tempfile.TemporaryDirectory(prefix="crossover-bench-") as folder:
         file = Path(folder) / "calls"
         before = requests(pid)
-        tracer = subprocess.Popen(["strace", "-c", "-f", "-q", "-p", str(pid), "-o", file])
-        try:
-            _wait_for(pid, tracer)
-            units = work()
-        finally:
-            tracer.send_signal(signal.SIGINT)
-            tracer.wait()
+        command = ["strace", "-c", "-f", "-p", str(pid), "-o", str(file)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+            try:
+                _wait_for(tracer)
+                units = work()
+            finally:
+                tracer.send_signal(signal.SIGINT)
+                tracer.communicate()
         done = requests(pid) - before
         return table(file.read_text(), test, done, max(1, done if by_request else units))
 
@@ -60,10 +59,9 @@ def requests(pid: int) -> int:
         return int(sum(float(count) for count in _REQUESTS.findall(answer.read().decode())))
 
 
-def _wait_for(pid: int, tracer: "subprocess.Popen[bytes]") -> None:
-    """Return when the process is traced. Raises RuntimeError when it may not be."""
-    until_s = time.monotonic() + ATTACHED_WITHIN_S
-    while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
-        if tracer.poll() is not None or time.monotonic() > until_s:
-            raise RuntimeError("strace may not trace the proxy here; ptrace is not allowed")
-        time.sleep(0.01)
+def _wait_for(tracer: "subprocess.Popen[str]") -> None:
+    """Return when the process is traced, which is what strace says first. Raises RuntimeError when it may not be."""
+    assert tracer.stderr is not None
+    said = tracer.stderr.readline()
+    if "attached" not in said:
+        raise RuntimeError(f"strace may not trace the proxy here: {said.strip() or 'it said nothing'}")
