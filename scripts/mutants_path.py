@@ -138,15 +138,15 @@ PATH_MUTANTS = (
         "timeouts",
         (
             "proxy/wire/stall.py",
-            "        due_s = self.since_s + side.limit_s\n",
+            "        due_s = max(self._since_s, self._heard_s()) + side.limit_s\n",
             "        due_s = self._born_s + side.limit_s\n",
         ),
         (
             "proxy/wire/stall.py",
             "        self.stalled: Side | None = None\n",
-            "        self.stalled: Side | None = None\n        self._born_s = self.since_s\n",
+            "        self.stalled: Side | None = None\n        self._born_s = self._since_s\n",
         ),
-        ("proxy/wire/stall.py", '*("since_s", "stalled"),', '*("_born_s", "since_s", "stalled"),'),
+        ("proxy/wire/stall.py", '        "stalled",\n', '        "_born_s",\n        "stalled",\n'),
     ),
     # ---------------------------------------------------------------- kept connections
     mutant(

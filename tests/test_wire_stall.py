@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fakes.waiting import leaping
 
@@ -13,10 +13,10 @@ UNREAD_S = 10.0
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[tuple[StallGuard, list[str]]]:
+def guarded(heard_s: Callable[[], float] = lambda: -1.0) -> Iterator[tuple[StallGuard, list[str]]]:
     called: list[str] = []
     backend, client = Side(STALL_S, lambda: called.append("backend")), Side(UNREAD_S, lambda: called.append("client"))
-    guard = StallGuard(backend, client, clock=asyncio.get_running_loop().time, heard_s=lambda: -1.0)
+    guard = StallGuard(backend, client, clock=asyncio.get_running_loop().time, heard_s=heard_s)
     try:
         yield guard, called
     finally:
@@ -75,8 +75,12 @@ async def test_nothing_is_called_after_the_guard_was_closed() -> None:
 
 @leaping
 async def test_backend_that_says_something_in_time_is_never_stalled() -> None:
-    with guarded() as (guard, called):
+    clock = asyncio.get_running_loop().time
+    heard = [clock()]
+    with guarded(lambda: heard[-1]) as (_, called):
         for _ in range(4):
             await asyncio.sleep(STALL_S - 0.1)
-            guard.since_s = asyncio.get_running_loop().time()
+            heard.append(clock())
         assert not called
+        await asyncio.sleep(2 * STALL_S)
+        assert called == ["backend"]

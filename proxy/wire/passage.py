@@ -96,7 +96,7 @@ class Passage:
         self._kept_bytes = 0
         self._begun = False
         self._first_s: float | None = None
-        self._last_s = 0.0
+        self._last_s = float("-inf")
         self._written = False
         self._flows = False  # content does, in whole events
         self._express: Express | None = None  # there since it first could
@@ -169,7 +169,7 @@ class Passage:
         """Seconds per output token after the first content, of `tokens` in all; None for fewer than two."""
         if self._first_s is None or tokens < 2:
             return None
-        return (max(self._last_s, self._heard_s()) - self._first_s) / (tokens - 1)
+        return (self._heard_s() - self._first_s) / (tokens - 1)
 
     # ------------------------------------------------------------ bytes, as the backend's connection hands them over
 
@@ -178,8 +178,7 @@ class Passage:
         try:
             if self._begun:
                 self._push(framed, payload)
-                if self._guard is not None:
-                    self._guard.since_s = self._clock()
+                self._last_s = self._clock()
                 self._on_bytes()
                 if framed and self._flows:
                     self._open_express()
@@ -211,9 +210,8 @@ class Passage:
         elif ready:
             out.write(ready)
         if scanner is not None and scanner.first_content:
-            self._last_s = self._clock()
             if self._first_s is None:
-                self._first_s = self._last_s
+                self._first_s = self._clock()
             # Events of responses are counted, which only the scanner does.
             counted = self._dialect is Dialect.RESPONSES
             self._flows = ready is payload and out.chunked and scanner.at_boundary and not (counted or scanner.ended)
@@ -225,8 +223,8 @@ class Passage:
         self.opened.answer.divert(self._express)
 
     def _heard_s(self) -> float:
-        """When the newest event took the shortest way."""
-        return float("-inf") if self._express is None else self._express.at_s
+        """When the newest data came, by either way."""
+        return self._last_s if self._express is None else max(self._last_s, self._express.at_s)
 
     def _came_first(self, payload: bytes) -> None:
         """Bytes while no data had come. Pings do not put the end of a mute stream off, nor speak for the engine."""
@@ -239,9 +237,9 @@ class Passage:
         """From the first data on an engine is at work on this very answer, and shorter silences say that it hangs."""
         if not self.opened.mute:
             self._begun = True
+            self._last_s = self._clock()
             if self._guard is not None:
                 self._backend.limit_s = self._limits.stall_s
-                self._guard.since_s = self._clock()
 
     def _keep(self, payload: bytes) -> None:
         self._kept_bytes += len(payload)

@@ -18,14 +18,13 @@ class StallGuard:
     """Watches both sides of one passage, which waits for one of them at any time: for the client while it is `full`,
     else for the backend. The side that stands still for longer than its limit is stalled, once.
 
-    `since_s` is the instant of `clock` since when it waits, which whoever hears of the backend sets anew, or tells when
-    asked: one timer asks `heard_s` now and then, instead of one timer for each chunk. `least_s` is the least limit that
-    either side will ever have.
+    One timer asks `heard_s` now and then for the instant of `clock` at which the backend last said something, instead
+    of one timer for each chunk. `least_s` is the least limit that either side will ever have.
     """
 
     __slots__ = (
-        *("_backend", "_client", "_every_s", "_heard_s", "_loop", "_now_s", "_timer", "_waits_for"),
-        *("since_s", "stalled"),
+        *("_backend", "_client", "_every_s", "_heard_s", "_loop", "_now_s", "_since_s", "_timer", "_waits_for"),
+        "stalled",
     )
 
     def __init__(
@@ -42,18 +41,18 @@ class StallGuard:
         self._backend = backend
         self._client = client
         self._waits_for = backend
-        self.since_s = clock()
+        self._since_s = clock()
         self.stalled: Side | None = None
         self._every_s = min(backend.limit_s, client.limit_s, least_s)
         self._timer = loop.call_later(self._every_s, self._look)
 
     def full(self) -> None:
         """The client takes no more: nothing is read until it does."""
-        self._waits_for, self.since_s = self._client, self._now_s()
+        self._waits_for, self._since_s = self._client, self._now_s()
 
     def room(self) -> None:
         """The client takes again."""
-        self._waits_for, self.since_s = self._backend, self._now_s()
+        self._waits_for, self._since_s = self._backend, self._now_s()
 
     def close(self) -> None:
         """Stop looking."""
@@ -61,8 +60,7 @@ class StallGuard:
 
     def _look(self) -> None:
         side, now_s = self._waits_for, self._now_s()
-        self.since_s = max(self.since_s, self._heard_s())
-        due_s = self.since_s + side.limit_s
+        due_s = max(self._since_s, self._heard_s()) + side.limit_s
         if now_s >= due_s and side is not self.stalled:
             self.stalled = side
             side.on_stall()

@@ -5,6 +5,7 @@ things is here; the options are in options.py, what is made of the numbers in re
 """
 
 import contextlib
+import functools
 import signal
 import sys
 import tempfile
@@ -192,10 +193,8 @@ def profile(options: Options) -> None:
             if syscalls.can_count():
                 with contender(OURS, behind, {}) as ours:
                     assert ours.pid is not None
-                    wanted = job(rig, test, ours)
-                    print(
-                        syscalls.top(ours.pid, test, lambda wanted=wanted: load.measure(wanted).units, by_request=plain)
-                    )
+                    work = functools.partial(load.measure, job(rig, test, ours))
+                    print(syscalls.top(ours.pid, test, work, by_request=plain))
 
 
 def say(line: str) -> None:

@@ -12,6 +12,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.jobs import Load
+
 from proxy import config
 
 SHOWN = 12
@@ -26,8 +28,8 @@ def can_count() -> bool:
     return shutil.which("strace") is not None
 
 
-def top(pid: int, test: str, work: Callable[[], int], *, by_request: bool) -> str:
-    """Have `work` done by the proxy `pid`; its system calls a unit: a request, or one of those that `work` counts."""
+def top(pid: int, test: str, work: Callable[[], Load], *, by_request: bool) -> str:
+    """Have `work` done by the proxy `pid`; its system calls a unit: a request, or one of those that the load counts."""
     with tempfile.TemporaryDirectory(prefix="crossover-bench-") as folder:
         file = Path(folder) / "calls"
         before = requests(pid)
@@ -35,7 +37,7 @@ def top(pid: int, test: str, work: Callable[[], int], *, by_request: bool) -> st
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
             try:
                 _wait_for(tracer)
-                units = work()
+                units = work().units
             finally:
                 tracer.send_signal(signal.SIGINT)
                 tracer.communicate()
