@@ -14,7 +14,7 @@ from proxy.errors import BackendBroken
 from proxy.protocol.answer_head import Framing
 from proxy.wire import connection as module
 from proxy.wire.answer import READ_AHEAD_BYTES, Answer
-from proxy.wire.calls import POOL_IDLE_S
+from proxy.wire.calls import POOL_IDLE_S, Upstream
 from proxy.wire.connection import WRITE_BYTES, Call
 
 # The most that uvloop reads at once.
@@ -50,6 +50,13 @@ def step_by_step(*data: bytes, then: Script = gone) -> tuple[Script, Callable[[]
         await said.wait()
 
     return say, next_piece
+
+
+async def begun(upstream: Upstream, more: Callable[[], Awaitable[None]]) -> Answer:
+    """An answer whose head is the first piece of a script that goes step by step."""
+    sending = asyncio.ensure_future(upstream.send(call()))
+    await more()
+    return await sending
 
 
 # ---------------------------------------------------------------- heads
@@ -163,9 +170,7 @@ async def test_body_is_read_however_it_is_framed_and_cut(
 async def test_answer_gives_what_has_come_and_waits_for_no_more() -> None:
     script, more = step_by_step(CHUNKED + chunk(b"first"), chunk(b"second") + chunk(b"third"))
     async with reached(script) as (_, upstream):
-        sending = asyncio.ensure_future(upstream.send(call()))
-        await more()
-        answer = await sending
+        answer = await begun(upstream, more)
         assert await answer.read() == b"first"
         assert answer.take() == b""
         reading = asyncio.ensure_future(answer.read())
@@ -178,9 +183,7 @@ async def test_answer_gives_what_has_come_and_waits_for_no_more() -> None:
 async def test_reader_that_is_cancelled_loses_nothing() -> None:
     script, more = step_by_step(CHUNKED, chunk(b"word"))
     async with reached(script) as (_, upstream):
-        sending = asyncio.ensure_future(upstream.send(call()))
-        await more()
-        answer = await sending
+        answer = await begun(upstream, more)
         reading = asyncio.ensure_future(answer.read())
         await turns()
         reading.cancel()
@@ -308,9 +311,7 @@ async def test_sink_is_told_that_an_answer_breaks(ending: str) -> None:
 async def test_sink_that_closes_its_answer_is_told_nothing_more(head: bytes, data: bytes) -> None:
     script, more = step_by_step(head, data)
     async with reached(script) as (_, upstream):
-        sending = asyncio.ensure_future(upstream.send(call()))
-        await more()
-        answer = await sending
+        answer = await begun(upstream, more)
         told = Told(answer)
         answer.pour(told)
         await more()
@@ -331,9 +332,7 @@ async def test_sink_that_closes_its_answer_when_it_is_told_what_came_before_is_t
 async def test_closed_answer_closes_its_connection_and_wakes_its_reader() -> None:
     script, more = step_by_step(CHUNKED)
     async with reached(script) as (engine, upstream):
-        sending = asyncio.ensure_future(upstream.send(call()))
-        await more()
-        answer = await sending
+        answer = await begun(upstream, more)
         reading = asyncio.ensure_future(answer.read())
         await turns()
         answer.close()
