@@ -1,6 +1,6 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|dev|fuzz; fuzzing has .venv-fuzz for itself, since it needs a newer Python. Runs on a bare
+Usage: environment.py run|calibrate|dev|fuzz; fuzzing has .venv-fuzz for itself, since it needs a newer Python. Runs on a bare
 Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh, which
 costs no interpreter.
 """
@@ -22,8 +22,8 @@ PYTHON = HOME / "bin" / "python"
 # Held while .venv is being made. Not `.lock`: uv takes a lock by that name on the environment it installs into.
 HELD = HOME / ".setting-up"
 
-# dev.lock holds everything run.lock does in the same versions, so whoever has it needs no second install to serve.
-STAMPS = {"run": ("run",), "dev": ("dev", "run"), "fuzz": ("fuzz",)}
+# Each lock holds all of the one before in the same versions, so whoever has it needs no second install for that.
+STAMPS = {"run": ("run",), "calibrate": ("calibrate", "run"), "dev": ("dev", "calibrate", "run"), "fuzz": ("fuzz",)}
 
 # uv trusts its own list of authorities unless told otherwise; the machine's is the one that pip and the operator know.
 # No repeats, since pip is the second try.
@@ -53,7 +53,7 @@ def is_current(kind: str) -> bool:
 
 
 def lock_file(kind: str) -> Path:
-    """The lock of one kind: `run`, `dev` or `fuzz`."""
+    """The lock of one kind: `run`, `calibrate`, `dev` or `fuzz`."""
     return ROOT / "requirements" / f"{kind}.lock"
 
 

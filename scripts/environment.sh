@@ -3,6 +3,7 @@
 #
 #   . "$root/scripts/environment.sh"    with $root, the tree's top, set
 #   environment run                     what serving needs (requirements/run.lock)
+#   environment calibrate               that, and what `crossover calibrate` fits and draws with (requirements/calibrate.lock)
 #   environment dev                     that, and what testing and checking need (requirements/dev.lock)
 #   environment fuzz                    that, and what fuzzing needs, in .venv-fuzz (requirements/fuzz.lock)
 #

@@ -1,0 +1,1 @@
+"""`crossover calibrate`: measures two backends against each other and says where the crossover is."""
