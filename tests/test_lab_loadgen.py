@@ -8,8 +8,9 @@ import orjson
 import pytest
 from fakes.sse_server import DONE, ROLE, Reply, SseServer, by, delta, whole
 
-from proxy.lab import loadgen
-from proxy.lab.loadgen import EXIT_INTERRUPTED, add_arguments, progress_line, run
+from proxy.lab import interrupt
+from proxy.lab.interrupt import EXIT_INTERRUPTED
+from proxy.lab.loadgen import add_arguments, progress_line, run
 from proxy.lab.loadreport import LevelSpec, Loop
 from proxy.lab.loadwalk import Progress
 from proxy.model import Role
@@ -179,7 +180,7 @@ async def test_the_progress_line_is_drawn_and_wiped_when_watched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(loadgen, "_REDRAW_S", 0.0)
+    monkeypatch.setattr(interrupt, "_REDRAW_S", 0.0)
     async with SseServer(obliging) as server:
         await run(parsed(server.url, "--rate", "500", "--requests", "5"))
     err = capsys.readouterr().err

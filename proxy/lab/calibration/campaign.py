@@ -1,4 +1,4 @@
-"""Carries a plan out: asks what is next, has it measured, keeps it. What is next is plan.py's to say, not this loop's."""
+"""Carries a plan out: asks what is next, has it measured, keeps it. What is next, plan.py and quick.py say."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

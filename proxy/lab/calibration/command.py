@@ -1,0 +1,292 @@
+"""`crossover calibrate`: its options, and what it says while it runs and at its end. Measuring is elsewhere."""
+
+import argparse
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from proxy import config
+from proxy.config import Settings
+from proxy.errors import ConfigError, CrossoverError
+from proxy.lab.calibration.campaign import Campaign, Standing
+from proxy.lab.calibration.extra import need
+from proxy.lab.calibration.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
+from proxy.lab.calibration.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
+from proxy.lab.calibration.record import Record, Run
+from proxy.lab.calibration.stand import ArmTarget, open_stand
+from proxy.lab.calibration.values import Arm, ArmFacts, Findings, RunningRouting
+from proxy.lab.demo import Demo
+from proxy.lab.interrupt import EXIT_INTERRUPTED, progress, until_interrupted
+from proxy.lab.options import duration_s, list_of, positive, server_url, token_counts
+from proxy.lab.prompts import PromptKind
+from proxy.model import ROLES, Role
+from proxy.protocol.routes import EngineKind
+
+Word = TypeVar("Word", PromptKind, Arm)
+
+DEFAULT_OUT = Path("calibration")
+
+_BAR_WIDTH = 24
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `crossover calibrate` on a parser; `run` takes what it parsed."""
+    add = parser.add_argument
+    add("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file with both backends; without it, a demo")
+    add("--quick", action="store_true", help="in minutes: the baseline's curve, two probes, the rest predicted")
+    add("--budget", type=duration_s, metavar="TIME", help="90s, 15m, 2h; default 1h, quick under 3m")
+    add("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help="folder for all results (%(default)s)")
+    add("--again", action="store_true", help="begin anew where the folder holds another or a finished run")
+    add("--concurrency", type=list_of(int), metavar="N,N,...", help="requests in flight; default 1 to 250")
+    add("--context", type=token_counts, default=(1024,), metavar="N,N,...", help="buckets, such as 1k,8k,32k (1k)")
+    add(
+        *("--prompts",),
+        type=_kinds,
+        default=(PromptKind.MIXED, PromptKind.PROSE),
+        metavar="KIND,...",
+        help=f"classes of prompts, the first for the verdict: {', '.join(PromptKind)} (mixed,prose)",
+    )
+    add("--max-tokens", type=positive(int), default=256, metavar="N", help="per answer (%(default)s)")
+    add("--precision", type=positive(float), default=0.02, metavar="X", help="half an interval's width (%(default)s)")
+    add("--arms", type=_arms, metavar="ARM,...", help="speculative,baseline,adaptive; default: those that have a URL")
+    add("--adaptive-url", type=server_url, metavar="URL", help="an instance with the engine's own adaptive speculation")
+    add("--curve", metavar="NAME", help="demo: the published curve that the embedded engines follow, or a file")
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Calibrate and write the results; the exit code.
+
+    0: the plan was carried out. 1: nothing could be measured, and standard error says what to do. 130: stopped by
+    Ctrl-C or SIGTERM; what was measured until then is written, and the same command goes on from there.
+    """
+    try:
+        need()
+        aim = _aim(options)
+        async with _settings(options) as settings:
+            return await _calibrate(options, aim, settings)
+    except CrossoverError as error:
+        sys.stderr.write(f"crossover calibrate: {error.message}\n")
+        return 1
+
+
+async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) -> int:
+    record = Record(options.out)
+    async with open_stand(_targets(options, aim, settings), on_sample=record.add_request) as stand:
+        facts = await stand.facts()
+        _take_up(record, Run(aim, facts, _now()), again=options.again)
+        campaign = Campaign(aim, stand, facts, record.measurements)
+        async with progress(lambda: progress_line(campaign.standing()), "calibrate-progress"):
+            interrupted = await until_interrupted(campaign.carry_out(record.add), "calibrate")
+        await stand.rest()
+    record.note(replace(_run_of(record), spent_s=campaign.spent_s, finished=not interrupted))
+    return _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
+
+
+def _finish(
+    options: argparse.Namespace,
+    aim: Aim,
+    settings: Settings,
+    campaign: Campaign,
+    facts: Mapping[Arm, ArmFacts],
+    *,
+    interrupted: bool,
+) -> int:
+    """Write the results and say the essence of them."""
+    from proxy.lab.calibration.findings import conclude  # noqa: PLC0415
+    from proxy.lab.calibration.report import write  # noqa: PLC0415 - draws with a heavy library
+
+    if not any(one.usable for one in campaign.measurements):
+        _explain_nothing(campaign, interrupted=interrupted)
+        return EXIT_INTERRUPTED if interrupted else 1
+    notes = ("stopped early: the same command goes on from here",) if interrupted else ()
+    findings = conclude(
+        aim,
+        facts,
+        campaign.measurements,
+        measured_at=_now(),
+        spent_s=campaign.spent_s,
+        running=_running(settings) if options.config is not None else None,
+        complete=not interrupted,
+        notes=notes,
+    )
+    files = write(findings, options.out)
+    _tell(findings, files, options.out)
+    return EXIT_INTERRUPTED if interrupted else 0
+
+
+def _tell(findings: Findings, files: list[Path], folder: Path) -> None:
+    """The verdict, the advice and where to read on, on standard output."""
+    from proxy.lab.calibration.advice import advise  # noqa: PLC0415
+    from proxy.routing.verdict import describe  # noqa: PLC0415
+
+    say = sys.stdout.write
+    for found in findings.main:
+        predicted = " (partly predicted)" if found.predicted else ""
+        say(f"{found.condition.context_tokens} tokens of context{predicted}: {describe(found.verdict)}\n")
+    for advice in advise(findings):
+        say(f"- {advice.sentence}\n")
+    for note in findings.notes:
+        say(f"note: {note}\n")
+    say(f"{folder / 'report.html'} has it all; {len(files)} files are in {folder}\n")
+    sys.stdout.flush()
+
+
+def _explain_nothing(campaign: Campaign, *, interrupted: bool) -> None:
+    if interrupted:
+        sys.stderr.write("crossover calibrate: stopped before the first cell was measured\n")
+        return
+    errors = sorted({name for one in campaign.measurements for name in one.errors})
+    said = ", ".join(errors) or ("other traffic on the engines" if campaign.measurements else "no time within --budget")
+    sys.stderr.write(
+        f"crossover calibrate: not one cell could be used ({said}); try one request by hand on each backend, and see "
+        "that nothing else uses them\n"
+    )
+
+
+def _take_up(record: Record, run: Run, *, again: bool) -> None:
+    """Begin, or go on with what the folder holds. Raises ConfigError where it holds something else."""
+    held = None if again else record.run
+    if held is None:
+        record.run = None
+        record.begin(run)
+        return
+    folder = record.folder
+    if _goal(held.aim) != _goal(run.aim):
+        raise ConfigError(
+            f"{folder} holds a run with other options; name another folder by --out, or begin anew with --again"
+        )
+    if _identity(held.facts) != _identity(run.facts):
+        raise ConfigError(
+            f"the engines are not those that {folder} was begun with (version, model or flags differ); name another "
+            "folder by --out, or begin anew with --again"
+        )
+    if held.finished and held.aim.budget_s >= run.aim.budget_s:
+        raise ConfigError(
+            f"{folder} holds a finished run; see {folder / 'report.html'}, give it more time by a larger --budget, "
+            "name another folder by --out, or begin anew with --again"
+        )
+    sys.stderr.write(f"going on with {len(record.measurements)} cells of {folder}\n")
+    record.begin(replace(run, began_at=held.began_at))
+
+
+def _goal(aim: Aim) -> Aim:
+    """What must be the same for cells to belong together: all but the time."""
+    return replace(aim, budget_s=0.0)
+
+
+def _identity(facts: Mapping[Arm, ArmFacts]) -> dict[Arm, ArmFacts]:
+    """What of an engine must be the same; its address may change, as a demo's does."""
+    return {Arm(arm): replace(one, url="", flags=dict(one.flags)) for arm, one in facts.items()}
+
+
+def _run_of(record: Record) -> Run:
+    if record.run is None:
+        raise RuntimeError("a record was closed that was never begun")
+    return record.run
+
+
+def _aim(options: argparse.Namespace) -> Aim:
+    arms = options.arms or (Arm.SPECULATIVE, Arm.BASELINE, *((Arm.ADAPTIVE,) if options.adaptive_url else ()))
+    if Arm.ADAPTIVE in arms and options.adaptive_url is None:
+        raise ConfigError("arm adaptive has no address; add --adaptive-url http://HOST:PORT")
+    if options.max_tokens < 8 or min(options.context) < options.max_tokens / 2:
+        raise ConfigError(
+            "--max-tokens is at least 8, and each --context at least half of it: the answer is context too"
+        )
+    return Aim(
+        concurrencies=options.concurrency or (QUICK_CONCURRENCIES if options.quick else DEFAULT_CONCURRENCIES),
+        contexts=options.context,
+        arms=arms,
+        prompts=options.prompts,
+        budget_s=options.budget or (QUICK_BUDGET_S if options.quick else DEFAULT_BUDGET_S),
+        max_tokens=options.max_tokens,
+        precision=options.precision,
+        quick=options.quick,
+    )
+
+
+@asynccontextmanager
+async def _settings(options: argparse.Namespace) -> AsyncIterator[Settings]:
+    """The configuration, or that of two embedded engines that run meanwhile."""
+    if options.config is not None:
+        if options.curve is not None:
+            raise ConfigError("--curve is for the demo, which runs without CONFIG; leave one out")
+        yield config.load(options.config, os.environ)
+        return
+    demo = Demo(options.curve, None, 1.0)
+    try:
+        await demo.start()
+        yield demo.settings()
+    finally:
+        await demo.stop()
+
+
+def _targets(options: argparse.Namespace, aim: Aim, settings: Settings) -> dict[Arm, ArmTarget]:
+    targets = {}
+    for arm in aim.arms:
+        if arm is Arm.ADAPTIVE:
+            key = _key(settings, Role.SPECULATIVE)
+            targets[arm] = ArmTarget(options.adaptive_url, EngineKind.SGLANG, key)
+        else:
+            backend = settings.backends.of(Role(arm.value))
+            targets[arm] = ArmTarget(backend.url, backend.engine, _key(settings, Role(arm.value)))
+    return targets
+
+
+def _key(settings: Settings, role: Role) -> str | None:
+    key = settings.backends.of(role).api_key
+    return None if key is None else key.get_secret_value()
+
+
+def _running(settings: Settings) -> RunningRouting:
+    routing = settings.routing
+    limits = {role: settings.backends.of(role).max_in_flight for role in ROLES}
+    return RunningRouting(
+        policy=routing.policy.value,
+        leave_at=routing.leave_at,
+        enter_at=routing.enters_at(),
+        pin=routing.pin,
+        placement=settings.placement,
+        max_in_flight={role: limit if isinstance(limit, int) else None for role, limit in limits.items()},
+    )
+
+
+def progress_line(standing: Standing) -> str:
+    """One line that says where a run stands, under 100 characters."""
+    done = min(1.0, standing.spent_s / standing.budget_s)
+    filled = int(done * _BAR_WIDTH)
+    left_s = max(0.0, standing.budget_s - standing.spent_s)
+    line = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {standing.cells} cells, at most {_clock(left_s)} left"
+    if standing.cell is None or standing.step is None:
+        return line
+    stage = standing.step.stage.value.replace("_", " ")
+    return f"{line}; {stage}: {standing.cell.arm} at {standing.cell.concurrency}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _kinds(text: str) -> tuple[PromptKind, ...]:
+    return tuple(_named(PromptKind, part) for part in text.split(","))
+
+
+def _arms(text: str) -> tuple[Arm, ...]:
+    return tuple(dict.fromkeys(_named(Arm, part) for part in text.split(",")))
+
+
+def _named(words: type[Word], text: str) -> Word:
+    try:
+        return words(text.strip())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(words)}") from error
