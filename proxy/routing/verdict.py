@@ -1,10 +1,21 @@
 """Where speculation stops paying, judged from paired measurements. How they were measured is not here."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
+from math import ceil, exp, floor, inf, isfinite, isinf, isnan, log
 from typing import NamedTuple
 
-from proxy.model import Role
+from proxy.model import BASELINE, SPECULATIVE, Role
+
+# How much further than its 95 % half-width the mean of a cell must be from zero to be believed alone. At 1.0 one equal
+# cell in twenty would be, so most sweeps of sixteen would tell a difference that is none; at 2.0 a real cliff of one
+# cell, measured six times, is missed too often.
+ALONE_HALF_WIDTHS = 1.5
+
+# Far below a sequence, far above what exp and log lose: a crossing at 6 must not become 7 by its last digit.
+ROUNDING = 1e-9
 
 
 class Contrast(NamedTuple):
@@ -21,6 +32,18 @@ class Contrast(NamedTuple):
     repeats: int = 1
     queued: bool = False
     predicted: bool = False
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval's length, in ln; infinite where there are too few repeats."""
+        return inf if isinf(self.low) or isinf(self.high) else abs(self.high - self.low) / 2.0
+
+    @property
+    def sign(self) -> int:
+        """1 where the interval is above zero (speculative is faster), -1 where it is below, 0 where it is neither."""
+        if min(self.low, self.log_ratio, self.high) > 0.0:
+            return 1
+        return -1 if max(self.low, self.log_ratio, self.high) < 0.0 else 0
 
 
 class VerdictKind(StrEnum):
@@ -48,3 +71,182 @@ class Verdict:
     kind: VerdictKind
     crossings: tuple[Crossing, ...] = ()
     reason: str = ""
+
+
+class Band(NamedTuple):
+    """Thresholds in sequences in flight between which the two hardly differ; always enter_at < leave_at."""
+
+    enter_at: int
+    leave_at: int
+
+
+def judge(contrasts: Sequence[Contrast], *, margin: float = 0.03) -> Verdict:
+    """The verdict on contrasts in any order; `margin`, in ln, is the difference that does not count.
+
+    A cell is sure where its interval excludes zero, tied where that lies within the margin, else open. A sure cell is
+    believed where a neighbour is sure of the same, or where it stands alone beyond the margin with half as much room
+    again as its interval takes. Between two neighbouring believed cells of different sign there is a crossing; cells
+    between them that are not believed widen its interval. Raises ValueError for a number that is none, and for a
+    concurrency that is not above zero.
+    """
+    cells = sorted(contrasts, key=lambda cell: cell.concurrency)
+    _refuse_odd(cells)
+    signs = list(_believed(cells, margin))
+    believed = [cell for cell, sign in zip(cells, signs, strict=True) if sign]
+    if not believed:
+        return Verdict(VerdictKind.UNKNOWN, reason=_why_unknown(cells, margin))
+    crossings = tuple(_crossings(cells, signs))
+    left = [f"{cell.concurrency:g}" for cell, sign in zip(cells, signs, strict=True) if not sign]
+    undecided = f"; undecided at {', '.join(left)}" if left else ""
+    if crossings:
+        return Verdict(VerdictKind.CROSSOVER_AT, crossings, _why_crossing(believed) + undecided)
+    kind = VerdictKind.ALWAYS_SPECULATE if believed[0].sign > 0 else VerdictKind.NEVER_SPECULATE
+    return Verdict(kind, reason=_why_one_sided(believed) + undecided)
+
+
+def band(contrasts: Sequence[Contrast], verdict: Verdict, *, min_contrast: float = 0.05) -> Band | None:
+    """Thresholds for policy `threshold`, around the first crossing above which baseline is faster; None without one.
+
+    Between them the mean difference is smaller than its half-width or than `min_contrast` (ln), so that a change of
+    regime would gain nothing. Where speculation is never clearly faster below the crossing, enter_at is 0; where
+    baseline is never clearly faster above it, leave_at is the last concurrency before speculation is faster again.
+    """
+    crossings = verdict.crossings
+    place = next((i for i, crossing in enumerate(crossings) if crossing.faster_above is BASELINE), None)
+    if place is None:
+        return None
+    at, least, most = crossings[place].at, 0.0, inf
+    if place:
+        least = crossings[place - 1].at
+    if place + 1 < len(crossings):
+        most = crossings[place + 1].at
+    cells = sorted(contrasts, key=lambda cell: cell.concurrency)
+    falling = [cell for cell in reversed(cells) if least <= cell.concurrency <= at]
+    rising = [cell for cell in cells if at < cell.concurrency <= most]
+    below = _clear_from([*rising[:1], *falling], 1, min_contrast)
+    above = _clear_from([*falling[:1], *rising], -1, min_contrast)
+    if above is None:
+        above = most if isfinite(most) else max([crossings[place].high, *(cell.concurrency for cell in rising)])
+    leave_at = max(1, ceil(above - ROUNDING))
+    return Band(min(floor((least if below is None else below) + ROUNDING), leave_at - 1), leave_at)
+
+
+def describe(verdict: Verdict) -> str:
+    """The verdict in one sentence for people."""
+    if verdict.kind is VerdictKind.CROSSOVER_AT and verdict.crossings:
+        first, *more = verdict.crossings
+        where = f"{_place(first)} sequences in flight (95 % interval {_span(first)})"
+        later = [f", {_name(each.faster_above).lower()} at {_place(each)} ({_span(each)})" for each in more]
+        return f"{_name(first.faster_above)} overtakes at {where}{''.join(later)}."
+    heads = {VerdictKind.NEVER_SPECULATE: "Never speculate", VerdictKind.ALWAYS_SPECULATE: "Always speculate"}
+    head = heads.get(verdict.kind, "Not known where speculation stops paying")
+    return f"{head}: {verdict.reason}." if verdict.reason else f"{head}."
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _refuse_odd(cells: Sequence[Contrast]) -> None:
+    for cell in cells:
+        if not (cell.concurrency > 0.0 and isfinite(cell.concurrency) and isfinite(cell.log_ratio)):
+            raise ValueError(f"a contrast needs a concurrency above zero and a finite mean, not {cell}; leave it out")
+        if isnan(cell.low) or isnan(cell.high):
+            raise ValueError(f"an interval that is not known is -inf to inf, not {cell.low} to {cell.high}")
+
+
+def _believed(cells: Sequence[Contrast], margin: float) -> Iterator[int]:
+    """The sign of each cell that may speak, 0 for the others."""
+    signs = [0, *(cell.sign for cell in cells), 0]
+    for cell, before, sign, after in zip(cells, signs, signs[1:], signs[2:], strict=False):
+        alone = abs(cell.log_ratio) > max(margin, ALONE_HALF_WIDTHS * cell.half_width)
+        yield sign if sign in (before, after) or alone else 0
+
+
+def _crossings(cells: Sequence[Contrast], signs: Sequence[int]) -> Iterator[Crossing]:
+    places = [index for index, sign in enumerate(signs) if sign]
+    for below, above in pairwise(places):
+        if signs[below] != signs[above]:
+            low, high = cells[below].concurrency, cells[above].concurrency
+            at = min(max(_first_zero(cells[below : above + 1]), low), high)
+            yield Crossing(at, low, high, SPECULATIVE if signs[above] > 0 else BASELINE)
+
+
+def _first_zero(cells: Sequence[Contrast]) -> float:
+    """Where the line through the means, straight in ln of concurrency, first leaves the side it begins on."""
+    side = cells[0].sign
+    for one, other in pairwise(cells):
+        if other.log_ratio * side <= 0.0:
+            return _between(one, other, one.log_ratio, other.log_ratio)
+    return cells[-1].concurrency
+
+
+def _between(one: Contrast, other: Contrast, first: float, second: float) -> float:
+    """The concurrency where a line from `first` at the one to `second` at the other is zero, straight in ln."""
+    share = first / (first - second) if first != second else 0.0
+    return exp(log(one.concurrency) + share * (log(other.concurrency) - log(one.concurrency)))
+
+
+# ---------------------------------------------------------------- the band
+
+
+def _clear_from(cells: Sequence[Contrast], side: int, min_contrast: float) -> float | None:
+    """Walking away from a crossing: the concurrency from which the difference on that side is clear; None: nowhere.
+
+    The first cell is the one on the other side of the crossing.
+    """
+    for one, other in pairwise(cells):
+        clear = side * other.log_ratio - max(other.half_width, min_contrast)
+        if clear >= 0.0:
+            short = side * one.log_ratio - max(one.half_width, min_contrast)
+            return _between(other, one, clear, short) if isfinite(short) else other.concurrency
+    return None
+
+
+# ---------------------------------------------------------------- words
+
+
+def _why_unknown(cells: Sequence[Contrast], margin: float) -> str:
+    if not cells:
+        return "nothing was measured on both"
+    if all(-margin < cell.low and cell.high < margin for cell in cells):
+        return f"the two do not differ by more than {100 * margin:.3g} %"
+    widths = [cell.half_width for cell in cells if isfinite(cell.half_width)]
+    if not widths:
+        return "too noisy: no concurrency was measured often enough for an interval; measure more repeats"
+    widest = f"intervals reach ±{100 * max(widths):.3g} % and no two neighbouring concurrencies agree on a difference"
+    return f"too noisy: {widest}; measure more repeats, or longer windows"
+
+
+def _why_one_sided(believed: Sequence[Contrast]) -> str:
+    first, last = believed[0], believed[-1]
+    if len(believed) == 1:
+        return f"speculation gives {_times(first)}"
+    faster = "speculation" if first.sign > 0 else "baseline"
+    return f"{faster} is faster at each of {len(believed)} concurrencies; speculation gives {_times(first)} and " + (
+        _times(last, short=True)
+    )
+
+
+def _why_crossing(believed: Sequence[Contrast]) -> str:
+    turns = [cell for pair in pairwise(believed) if pair[0].sign != pair[1].sign for cell in pair]
+    seen = list(dict.fromkeys(turns))
+    return "speculation gives " + ", ".join(_times(cell, short=index > 0) for index, cell in enumerate(seen))
+
+
+def _times(cell: Contrast, *, short: bool = False) -> str:
+    ratio = exp(max(-700.0, min(cell.log_ratio, 700.0)))  # beyond these exp overflows
+    said = f"{ratio:.3g} times" if short else f"{ratio:.3g} times the tok/s of baseline"
+    return f"{said} at {cell.concurrency:g}"
+
+
+def _name(role: Role) -> str:
+    return "Baseline" if role is BASELINE else "Speculation"
+
+
+def _place(crossing: Crossing) -> int:
+    """The first whole number from which the other one is faster."""
+    return ceil(crossing.at - ROUNDING)
+
+
+def _span(crossing: Crossing) -> str:
+    return f"{crossing.low:g} to {crossing.high:g}"
