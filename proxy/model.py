@@ -213,7 +213,7 @@ class EngineLoad:
     """One poll of an engine's own load. `at_s` is the engine's wall-clock instant of the snapshot, unix seconds.
 
     `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) summed
-    over data-parallel ranks, None where the engine has none.
+    over data-parallel `ranks`, which step side by side; None where the engine has none.
     """
 
     running: int
@@ -223,6 +223,7 @@ class EngineLoad:
     accept_length: float | None = None
     moments: tuple[float, ...] | None = None
     version: str | None = None
+    ranks: int = 1
 
 
 class RequestFacts(NamedTuple):

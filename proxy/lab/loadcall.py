@@ -5,9 +5,10 @@ what it measures; no SDK stands between.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import Protocol
 
 import aiohttp
 import orjson
@@ -43,23 +44,42 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What every request asks for; `timeout_s` is for a whole request, connection to last byte."""
+    """What every request asks for; `timeout_s` is for a whole request, connection to last byte.
+
+    `continuous_usage` asks a stream for the token counts in every chunk; `more` are further fields of the body.
+    """
 
     max_tokens: int = 128
     stream: bool = True
     n: int = 1
     timeout_s: float = 600.0
+    continuous_usage: bool = False
+    more: Mapping[str, object] = field(default_factory=dict)
+
+
+class Watch(Protocol):
+    """Who is told of every event of a stream as it comes, across answers."""
+
+    def event(self, *, visible: bool, told: bool, new_tokens: int, gap_s: float | None) -> None:
+        """One event: whether a reader sees something of it, and whether it told its token count, which has grown by
+        `new_tokens`. `gap_s` is the time since the content before it; None for the first content, or none."""
 
 
 class Answer:
-    """What the body of one answer has told so far. Feed it bytes cut anywhere; it does no I/O and reads no clock."""
+    """What the body of one answer has told so far. Feed it bytes cut anywhere; it does no I/O and reads no clock.
 
-    def __init__(self, *, stream: bool) -> None:
+    `continuous` says that token counts came along with the content, not only at the end.
+    """
+
+    def __init__(self, *, stream: bool, watch: Watch | None = None) -> None:
         self.first_at_s: float | None = None
         self.last_at_s: float | None = None
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
+        self.cached_tokens: int | None = None
         self.error: str | None = None
+        self.continuous = False
+        self._watch = watch
         self._stream = stream
         self._ended = False
         self._told = False
@@ -88,9 +108,18 @@ class Answer:
         if text == b"[DONE]":
             self._ended = True
             return
-        if self._take_object(text):
+        before, visible = self.completion_tokens or 0, self._take_object(text)
+        if self._watch is not None:
+            self._tell(self._watch, before, now_s, visible=visible)
+        if visible:
             self.first_at_s = now_s if self.first_at_s is None else self.first_at_s
             self.last_at_s = now_s
+
+    def _tell(self, watch: Watch, before: int, now_s: float, *, visible: bool) -> None:
+        # A count that comes only at the end says nothing about when its tokens came.
+        new = max(0, (self.completion_tokens or 0) - before) if self.continuous else 0
+        gap_s = now_s - self.last_at_s if visible and self.last_at_s is not None else None
+        watch.event(visible=visible, told=self.continuous, new_tokens=new, gap_s=gap_s)
 
     def _take_object(self, text: bytes) -> bool:
         """Note an error or usage; whether a reader would see something of this object."""
@@ -105,16 +134,20 @@ class Answer:
         if said.get("error") is not None or said.get("object") == "error":
             self.error = "error_event"
             return False
-        self._take_usage(said.get("usage"))
-        return self._take_choices(said.get("choices"))
+        choices, usage = said.get("choices"), said.get("usage")
+        if isinstance(usage, dict):
+            self._take_usage(usage)
+            self.continuous = self.continuous or bool(choices)
+        return self._take_choices(choices)
 
-    def _take_usage(self, usage: object) -> None:
-        if not isinstance(usage, dict):
-            return
-        if isinstance(usage.get("completion_tokens"), int):
-            self.completion_tokens = usage["completion_tokens"]
-        if isinstance(usage.get("prompt_tokens"), int):
-            self.prompt_tokens = usage["prompt_tokens"]
+    def _take_usage(self, usage: dict[str, object]) -> None:
+        if isinstance(completion := usage.get("completion_tokens"), int):
+            self.completion_tokens = completion
+        if isinstance(prompt := usage.get("prompt_tokens"), int):
+            self.prompt_tokens = prompt
+        details = usage.get("prompt_tokens_details")
+        if isinstance(details, dict) and isinstance(details.get("cached_tokens"), int):
+            self.cached_tokens = details["cached_tokens"]
 
     def _take_choices(self, choices: object) -> bool:
         visible = False
@@ -143,11 +176,15 @@ async def call(
     messages: Sequence[Message],
     *,
     asked: Role | None = None,
+    answer: Answer | None = None,
     clock: Clock = monotonic,
 ) -> Sample:
-    """Send one chat request and read its answer to the end. Awaits; every failure but cancelling is a Sample too."""
+    """Send one chat request and read its answer to the end. Awaits; every failure but cancelling is a Sample too.
+
+    An `answer` that the caller gives can be looked at while the request runs, and after it was cancelled.
+    """
     body, headers = _body(target, shape, messages), _headers(target.api_key, asked)
-    answer = Answer(stream=shape.stream)
+    answer = Answer(stream=shape.stream) if answer is None else answer
     backend: str | None = None
     reason: str | None = None
     sent_at_s = clock()
@@ -164,16 +201,23 @@ async def call(
         error = "unreachable"
     except (aiohttp.ClientError, ConnectionError):
         error = "cut"
+    sample = sample_of(answer, sent_at_s, clock(), sequences=shape.n, error=error)
+    return replace(sample, backend=backend, reason=reason)
+
+
+def sample_of(
+    answer: Answer, sent_at_s: float, ended_at_s: float, *, sequences: int = 1, error: str | None = None
+) -> Sample:
+    """What is known of a request by its answer so far, whether that is whole or not."""
     return Sample(
         sent_at_s=sent_at_s,
-        ended_at_s=clock(),
+        ended_at_s=ended_at_s,
         first_at_s=answer.first_at_s,
         last_at_s=answer.last_at_s,
-        sequences=shape.n,
+        sequences=sequences,
         prompt_tokens=answer.prompt_tokens,
         completion_tokens=answer.completion_tokens,
-        backend=backend,
-        reason=reason,
+        cached_tokens=answer.cached_tokens,
         error=error,
     )
 
@@ -225,8 +269,9 @@ def _body(target: Target, shape: Shape, messages: Sequence[Message]) -> bytes:
     if shape.n != 1:
         asks["n"] = shape.n
     if shape.stream:
-        asks |= {"stream": True, "stream_options": {"include_usage": True}}
-    return orjson.dumps(asks)
+        options = {"include_usage": True} | ({"continuous_usage_stats": True} if shape.continuous_usage else {})
+        asks |= {"stream": True, "stream_options": options}
+    return orjson.dumps(asks | dict(shape.more))
 
 
 def _headers(api_key: str | None, asked: Role | None) -> dict[str, str]:

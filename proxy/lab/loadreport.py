@@ -39,9 +39,9 @@ class Sample:
 
     `first_at_s` and `last_at_s` are the first and last chunk with content; a delta with only a role has none, and an
     answer that was not streamed has neither. Token counts are the server's own (`usage`), None when it gave none, and
-    count all `sequences` (the request's `n`). `backend` and `reason` are what the proxy said in its headers. `error` is
-    None for a whole answer, else a short name: `status 503`, `error_event`, `abort`, `cut`, `timeout`, `unreachable`,
-    `malformed`.
+    count all `sequences` (the request's `n`); `cached_tokens` are those of the prompt that its prefix cache held.
+    `backend` and `reason` are what the proxy said in its headers. `error` is None for a whole answer, else a short
+    name: `status 503`, `error_event`, `abort`, `cut`, `timeout`, `unreachable`, `malformed`.
     """
 
     sent_at_s: float
@@ -54,6 +54,7 @@ class Sample:
     backend: str | None = None
     reason: str | None = None
     error: str | None = None
+    cached_tokens: int | None = None
 
     @property
     def e2e_s(self) -> float:

@@ -58,6 +58,7 @@ def parse_loads(body: bytes) -> EngineLoad | None:
         accept_length=sum(accepted) / len(accepted) if accepted else None,
         moments=_moments(ranks),
         version=version,
+        ranks=len(ranks),
     )
 
 
