@@ -1,0 +1,308 @@
+"""What to measure next: a pure function of the aim, of what is measured, and of the time that was spent.
+
+Nothing is remembered between two questions, so a run that was cut goes on by asking again. Sweeps come first, up and
+down by turns with the arms in turn (ABBA), then every change of sign is closed in on, then side conditions, then more
+repeats where the interval is still too wide. Repeats end when an interval is narrow enough, never because it excludes
+zero: looking again until something is significant finds crossovers that are not there.
+Quick runs have a plan of their own (quick.py).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+from proxy.lab.calibration.estimates import MIN_REPEATS, Book
+from proxy.lab.calibration.values import Arm, Cell, Condition, Ending, Measurement, Prefix, Span, Sweep
+from proxy.lab.prompts import PromptKind
+from proxy.routing.verdict import Contrast, Crossing, judge
+
+DEFAULT_CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 250)
+
+DEFAULT_BUDGET_S = 3600.0
+
+# A cell that failed or was disturbed is measured once more; then something is wrong that a third time would not mend.
+MAX_ATTEMPTS = 2
+
+# Beyond this many repeats the interval shrinks by less than a tenth a repeat.
+MAX_REPEATS = 8
+
+# Two concurrencies closer than this are one for routing: no threshold is worth half of a tenth.
+CLOSE_ENOUGH = 1.1
+
+# What a cell takes besides its span before any was measured: prefill, first tokens, and running answers let go.
+_OVERHEAD_S = 4.0
+
+# Sweeps may plan with this share of the budget; the rest closes in on crossings and narrows intervals.
+_SWEEP_SHARE = 0.55
+_SIDE_SHARE = 0.2
+
+_WINDOW_S = (5.0, 60.0)
+_SETTLE_S = (1.5, 20.0)
+_SETTLE_SHARE = 0.25
+
+# A mean this many half-widths away from zero keeps its sign whatever further repeats say.
+_CLEAR = 3.0
+
+# Half of an interval wider than this makes a poor curve, whatever it says of the sign.
+_POOR = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a calibration is to find out, and at what expense.
+
+    `contexts` are buckets of context, tokens, the first the most usual; `prompts` classes of prompts, the first the
+    main one; `precision` the half-width at which an interval of ln(ratio) is narrow enough; `budget_s` the time for
+    all.
+    """
+
+    concurrencies: tuple[int, ...] = DEFAULT_CONCURRENCIES
+    contexts: tuple[int, ...] = (1024,)
+    arms: tuple[Arm, ...] = (Arm.SPECULATIVE, Arm.BASELINE)
+    prompts: tuple[PromptKind, ...] = (PromptKind.MIXED, PromptKind.PROSE)
+    budget_s: float = DEFAULT_BUDGET_S
+    max_tokens: int = 256
+    precision: float = 0.02
+    quick: bool = False
+
+    @property
+    def contrasting(self) -> bool:
+        """Whether both backends are measured, so that there is anything to compare."""
+        return Arm.SPECULATIVE in self.arms and Arm.BASELINE in self.arms
+
+    def main(self, context_tokens: int) -> Condition:
+        """The condition that the verdict for one bucket of context is about."""
+        return Condition(context_tokens, self.prompts[0], max_tokens=self.max_tokens)
+
+
+class Stage(StrEnum):
+    """Why a cell is measured."""
+
+    SWEEP = "sweep"
+    CLOSE_IN = "close_in"
+    SIDE = "side"
+    REPEAT = "repeat"
+    PROBE = "probe"
+    VERIFY = "verify"
+
+
+class Step(NamedTuple):
+    """Cells to measure one after the other, all of one concurrency, and for how long each."""
+
+    stage: Stage
+    cells: tuple[Cell, ...]
+    span: Span
+
+
+def next_step(aim: Aim, done: Sequence[Measurement], spent_s: float) -> Step | None:
+    """What to measure next; None when all is known well enough or the budget does not hold another cell."""
+    span = span_of(aim)
+    left_s = aim.budget_s - spent_s
+    past = Past(done)
+    for stage, cells in _wanted(aim, past):
+        cost_s = len(cells) * past.cost_s(span)
+        if cost_s > left_s:
+            return None
+        return Step(stage, cells, span)
+    return None
+
+
+def grid_of(aim: Aim) -> tuple[int, ...]:
+    """The concurrencies of the sweeps: those asked for, thinned evenly where the budget does not hold them all."""
+    least_s = _WINDOW_S[0] + _SETTLE_S[0] + _OVERHEAD_S
+    rounds = len(aim.contexts) * len(aim.arms) * MIN_REPEATS
+    room = max(3, int(aim.budget_s * 0.8 / (least_s * rounds)))
+    asked = sorted(set(aim.concurrencies))
+    if len(asked) <= room:
+        return tuple(asked)
+    return tuple(sorted({asked[round(place * (len(asked) - 1) / (room - 1))] for place in range(room)}))
+
+
+def span_of(aim: Aim) -> Span:
+    """How long each cell is measured, so that the sweeps fit into their share of the budget."""
+    cells = len(grid_of(aim)) * len(aim.contexts) * len(aim.arms) * MIN_REPEATS
+    each_s = _SWEEP_SHARE * aim.budget_s / cells - _OVERHEAD_S
+    window_s = _within(each_s * (1.0 - _SETTLE_SHARE), _WINDOW_S)
+    return Span(_within(window_s * _SETTLE_SHARE, _SETTLE_S), window_s)
+
+
+class Past:
+    """What is measured already: which cells are over, which are beyond an engine, what one costs."""
+
+    def __init__(self, done: Sequence[Measurement]) -> None:
+        self.done = done
+        self._attempts = Counter(_key(one.cell) for one in done)
+        self._usable = {_key(one.cell) for one in done if one.usable}
+        self._queued: dict[tuple[Condition, Arm], int] = {}
+        self._cut: dict[tuple[Condition, Arm], int] = {}
+        for one in done:
+            where = (one.cell.condition, one.cell.arm)
+            if one.queued and one.usable:
+                self._queued[where] = min(one.cell.concurrency, self._queued.get(where, one.cell.concurrency))
+            elif one.cut and self._attempts[_key(one.cell)] >= MAX_ATTEMPTS:
+                self._cut[where] = min(one.cell.concurrency, self._cut.get(where, one.cell.concurrency))
+
+    def over(self, cell: Cell) -> bool:
+        """Whether a cell is measured, or was given up after failing."""
+        return _key(cell) in self._usable or self._attempts[_key(cell)] >= MAX_ATTEMPTS
+
+    def beyond(self, cell: Cell, top: int) -> bool:
+        """Whether the engine cannot run so much: it queued at less (only the `top` is measured then), or failed."""
+        where = (cell.condition, cell.arm)
+        if where in self._cut and cell.concurrency > self._cut[where]:
+            return True
+        return where in self._queued and self._queued[where] < cell.concurrency < top
+
+    def cost_s(self, span: Span) -> float:
+        """What the next cell will take: its span, and what cells took beyond theirs until now."""
+        extra = [one.spent_s - one.window_s for one in self.done[-8:] if one.spent_s > 0.0]
+        return span.window_s + (sum(extra) / len(extra) if extra else span.settle_s + _OVERHEAD_S)
+
+    def book(self, condition: Condition) -> Book:
+        """The usable measurements of a condition."""
+        return Book(condition, self.done)
+
+
+def pair(
+    aim: Aim, condition: Condition, concurrency: int, repeat: int, arms: Sequence[Arm] | None = None
+) -> tuple[Cell, ...]:
+    """One repeat of every arm at one concurrency: forwards in even repeats, backwards in odd ones."""
+    order = tuple(arms or aim.arms)
+    sweep = Sweep.DOWN if repeat % 2 else Sweep.UP
+    return tuple(Cell(condition, concurrency, arm, repeat, sweep) for arm in (order[::-1] if repeat % 2 else order))
+
+
+def _wanted(aim: Aim, past: Past) -> Iterator[tuple[Stage, tuple[Cell, ...]]]:
+    """Everything that is worth measuring now, the most needed first; never a cell that is over."""
+    grid = grid_of(aim)
+    stages = (
+        (Stage.SWEEP, _sweeps(aim, grid)),
+        (Stage.CLOSE_IN, _crossings(aim, past)),
+        (Stage.SIDE, _sides(aim, past)),
+        (Stage.REPEAT, _repeats(aim, past)),
+    )
+    for stage, groups in stages:
+        for group in groups:
+            cells = tuple(cell for cell in group if not past.over(cell) and not past.beyond(cell, grid[-1]))
+            if cells:
+                yield stage, cells
+
+
+def _sweeps(aim: Aim, grid: Sequence[int]) -> Iterator[tuple[Cell, ...]]:
+    for repeat in range(MIN_REPEATS):
+        for context in aim.contexts:
+            for concurrency in grid[::-1] if repeat % 2 else grid:
+                yield pair(aim, aim.main(context), concurrency, repeat)
+
+
+def _crossings(aim: Aim, past: Past) -> Iterator[tuple[Cell, ...]]:
+    """New concurrencies between two signs, and more repeats of those whose sign is not sure."""
+    for condition, book, contrasts in _mains(aim, past):
+        for crossing in judge(contrasts).crossings:
+            if crossing.high - crossing.low <= 1 or crossing.high / crossing.low <= CLOSE_ENOUGH:
+                continue
+            inside = [one for one in contrasts if crossing.low <= one.concurrency <= crossing.high]
+            middle = _middle(inside)
+            if middle is not None:
+                for repeat in range(MIN_REPEATS):
+                    yield pair(aim, condition, middle, repeat)
+            for contrast in _open(inside, crossing, aim.precision):
+                yield pair(aim, condition, int(contrast.concurrency), _next_repeat(book, contrast))
+
+
+def _middle(inside: Sequence[Contrast]) -> int | None:
+    """A concurrency halfway, in its logarithm, between two neighbours whose means differ in sign."""
+    for left, right in pairwise(inside):
+        if left.log_ratio * right.log_ratio > 0.0 or right.concurrency - left.concurrency <= 1:
+            continue
+        if right.concurrency / left.concurrency > CLOSE_ENOUGH:
+            middle = round(math.sqrt(left.concurrency * right.concurrency))
+            return int(min(max(middle, left.concurrency + 1), right.concurrency - 1))
+    return None
+
+
+def _open(inside: Sequence[Contrast], crossing: Crossing, precision: float) -> Iterator[Contrast]:
+    for one in inside:
+        if crossing.low < one.concurrency < crossing.high and _wide(one, precision) and one.repeats < MAX_REPEATS:
+            yield one
+
+
+def _sides(aim: Aim, past: Past) -> Iterator[tuple[Cell, ...]]:
+    """Other prompts, a cold cache and natural endings, alone and at the crossing: do they tell another story?"""
+    spent_s = sum(one.spent_s for one in past.done if one.cell.condition not in {aim.main(c) for c in aim.contexts})
+    if spent_s > _SIDE_SHARE * aim.budget_s:
+        return
+    concurrencies = (1, _middle_of_interest(aim, past))
+    for repeat in range(MIN_REPEATS):
+        for condition in side_conditions(aim):
+            for concurrency in sorted(set(concurrencies)):
+                yield pair(aim, condition, concurrency, repeat)
+
+
+def side_conditions(aim: Aim) -> tuple[Condition, ...]:
+    """What is looked at beside the main condition of the first context."""
+    main = aim.main(aim.contexts[0])
+    return (
+        *(main._replace(prompts=prompts) for prompts in aim.prompts[1:]),
+        main._replace(prefix=Prefix.COLD),
+        main._replace(ending=Ending.NATURAL),
+    )
+
+
+def _middle_of_interest(aim: Aim, past: Past) -> int:
+    """The first crossing, else the middle of the grid."""
+    for _, _, contrasts in _mains(aim, past):
+        crossings = judge(contrasts).crossings
+        if crossings:
+            return max(2, round(crossings[0].at))
+    grid = grid_of(aim)
+    return grid[len(grid) // 2]
+
+
+def _repeats(aim: Aim, past: Past) -> Iterator[tuple[Cell, ...]]:
+    """One more repeat where the interval is widest for what it has to tell."""
+    wide = []
+    for condition, book, contrasts in _mains(aim, past):
+        for contrast in contrasts:
+            if contrast.repeats < MAX_REPEATS and _worth_repeating(contrast, aim.precision):
+                wide.append((_half(contrast), condition, int(contrast.concurrency), _next_repeat(book, contrast)))
+    for _, condition, concurrency, repeat in sorted(wide, key=lambda one: one[0], reverse=True):
+        yield pair(aim, condition, concurrency, repeat)
+
+
+def _mains(aim: Aim, past: Past) -> Iterator[tuple[Condition, Book, tuple[Contrast, ...]]]:
+    for context in aim.contexts if aim.contrasting else ():
+        condition = aim.main(context)
+        book = past.book(condition)
+        yield condition, book, book.contrasts(Arm.SPECULATIVE, Arm.BASELINE)
+
+
+def _worth_repeating(contrast: Contrast, precision: float) -> bool:
+    clear = abs(contrast.log_ratio) > _CLEAR * _half(contrast)
+    return _half(contrast) > _POOR or (_wide(contrast, precision) and not clear)
+
+
+def _wide(contrast: Contrast, precision: float) -> bool:
+    return _half(contrast) > precision
+
+
+def _half(contrast: Contrast) -> float:
+    return (contrast.high - contrast.low) / 2.0
+
+
+def _next_repeat(book: Book, contrast: Contrast) -> int:
+    concurrency = int(contrast.concurrency)
+    tried = [*book.repeats(concurrency, Arm.SPECULATIVE), *book.repeats(concurrency, Arm.BASELINE)]
+    return max(tried) + 1
+
+
+def _key(cell: Cell) -> tuple[Condition, int, Arm, int]:
+    return (cell.condition, cell.concurrency, cell.arm, cell.repeat)
+
+
+def _within(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])

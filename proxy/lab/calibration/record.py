@@ -1,0 +1,115 @@
+"""The folder of a calibration: what was asked for, and every cell as it came. A run that was cut goes on from here."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from proxy.errors import ConfigError
+from proxy.lab.calibration.plan import Aim
+from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement
+from proxy.lab.loadreport import Sample
+
+RUN_FILE = "run.json"
+CELLS_FILE = "measurements.jsonl"
+REQUESTS_FILE = "requests.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a folder was begun with, how long it took until now, and whether it came to its end."""
+
+    aim: Aim
+    facts: Mapping[Arm, ArmFacts]
+    began_at: str
+    spent_s: float = 0.0
+    finished: bool = False
+
+
+_RUN = TypeAdapter(Run)
+_MEASUREMENT = TypeAdapter(Measurement)
+
+
+class Record:
+    """One folder, opened to go on with it. Raises ConfigError, which names the file and the mend."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run: Run | None = None
+        self.measurements: list[Measurement] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._read()
+        except OSError as error:
+            raise ConfigError(f"--out {folder}: {error.strerror}; name a folder that can be written") from error
+
+    def begin(self, run: Run) -> None:
+        """Write down what is being measured; a folder that holds another run's cells is emptied of them."""
+        if self.run is None:
+            for name in (CELLS_FILE, REQUESTS_FILE):
+                (self.folder / name).unlink(missing_ok=True)
+            self.measurements = []
+        self.note(run)
+
+    def note(self, run: Run) -> None:
+        """Replace what is known of the run, in one step."""
+        self.run = run
+        waiting = self.folder / f".{RUN_FILE}"
+        waiting.write_bytes(orjson.dumps(_plain(run), option=orjson.OPT_INDENT_2))
+        waiting.replace(self.folder / RUN_FILE)
+
+    def add(self, measurement: Measurement) -> None:
+        """Keep one cell; it is on the disk when this returns."""
+        with (self.folder / CELLS_FILE).open("ab") as file:
+            file.write(orjson.dumps(_plain(measurement)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def add_request(self, cell: Cell, sample: Sample) -> None:
+        """Keep one request; buffered by the system, since losing some of them loses no verdict."""
+        line = {"concurrency": cell.concurrency, "arm": cell.arm, "repeat": cell.repeat, **asdict(sample)}
+        with (self.folder / REQUESTS_FILE).open("ab") as file:
+            file.write(orjson.dumps(line) + b"\n")
+
+    def _read(self) -> None:
+        begun = self.folder / RUN_FILE
+        if not begun.exists():
+            return
+        try:
+            self.run = _RUN.validate_json(begun.read_bytes())
+        except ValidationError as error:
+            raise ConfigError(f"{begun}: not a calibration's; name another folder by --out") from error
+        cells = self.folder / CELLS_FILE
+        for number, line in enumerate(cells.read_bytes().splitlines() if cells.exists() else (), start=1):
+            try:
+                self.measurements.append(_MEASUREMENT.validate_json(line))
+            except ValidationError as error:
+                # A process that was killed leaves at most its last line unfinished.
+                if number <= len(cells.read_bytes().splitlines()) - 1:
+                    raise ConfigError(f"{cells}:{number}: not a measurement; remove the line, or begin anew") from error
+        self._drop_unfinished_line(cells)
+
+    def _drop_unfinished_line(self, cells: Path) -> None:
+        """Cut off what a killed process left behind its last whole line, so that the next line begins anew."""
+        if cells.exists():
+            whole = cells.read_bytes()
+            kept = b"".join(orjson.dumps(_plain(one)) + b"\n" for one in self.measurements)
+            if not whole.endswith(b"\n") and whole:
+                cells.write_bytes(kept)
+
+
+def _plain(value: object) -> Any:
+    """A value of values.py as JSON's own: dataclasses and named tuples by the names of their fields."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(one) for name, one in value._asdict().items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value
