@@ -96,21 +96,6 @@ def test_fits_beside_a_file_are_used(tmp_path: Path) -> None:
     assert (curve.fit.tau, curve.fit.verify_tokens) == (2.3, 4)
 
 
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"points": []}, "at least one point"),
-        ({"points": [{"concurrency": 1, "spec": 0, "baseline": 1}]}, "above zero"),
-        ({"points": [{"concurrency": 1, "spec": 1, "baseline": 1}] * 2}, "twice"),
-        ({"unit": "speed-up ratio (baseline = 1)"}, "ratios"),
-        ({"points": "none"}, "not a curve"),
-    ],
-)
-def test_a_broken_file_says_what_is_wrong(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        curves.find(_written(tmp_path, **changes))
-
-
 def test_a_file_that_is_not_json_says_so(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ConfigError, match="not JSON"):
