@@ -77,7 +77,7 @@ def decode(name: str, raw: object, shared: curve_fits.Parameters | None = None) 
         speculative_only=arms.alone[Role.SPECULATIVE],
         baseline_only=arms.alone[Role.BASELINE],
         inferred=arms.inferred,
-        assumed_baseline=unit.assumed,
+        assumed_baseline=unit.assumed or raw.get("assumed_baseline") is True,
         assumptions=(*unit.assumptions, *guess, *_reservations(raw)),
     )
 

@@ -81,7 +81,7 @@ def _known(name: str) -> str:
     if alike:
         return f"known curves like it: {', '.join(alike[:_MAX_NAMES])}"
     families = sorted({known.partition("_")[0] for known in names})
-    return f"known curves: {', '.join(families)} ... (all {len(names)} with `crossover curves list`)"
+    return f"known curves begin with {', '.join(families)}; mend: `crossover curves list` lists all {len(names)}"
 
 
 def _folder() -> Path:
