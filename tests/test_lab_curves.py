@@ -5,7 +5,8 @@ import pytest
 
 from proxy.errors import ConfigError
 from proxy.lab import curves
-from proxy.lab.curves import Curve
+from proxy.lab.curves import Curve, CurveKind
+from proxy.lab.step_time import Point
 from proxy.model import Role
 
 EXPECTED_CROSSINGS = {
@@ -35,15 +36,6 @@ def _written(folder: Path, **changes: object) -> str:
     path = folder / "own.json"
     path.write_text(json.dumps(raw))
     return str(path)
-
-
-@pytest.mark.parametrize("name", curves.shipped())
-def test_every_shipped_curve_is_whole_and_says_where_it_comes_from(name: str) -> None:
-    curve = curves.find(name)
-    assert curve.name == name
-    assert curve.source
-    assert 1.0 <= curve.tokens_per_step <= curve.num_steps + 1
-    assert [point.concurrency for point in curve.points] == sorted(point.concurrency for point in curve.points)
 
 
 def test_the_seed_box_and_the_default_are_shipped() -> None:
@@ -76,9 +68,49 @@ def test_curves_per_card_and_as_ratios_become_tokens_of_the_whole_server() -> No
     assert ratios.speculative / ratios.baseline == pytest.approx(1.845)
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"known curves: .*seed"):
+def test_an_unknown_name_tells_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"known curves begin with .*seed.*curves list"):
         curves.find("no-such-curve")
+    with pytest.raises(ConfigError, match=r"like it: hochelaga8b_rtx5090_k1, .*k8$"):
+        curves.find("Hochelaga")
+
+
+def _of(*pairs: tuple[float, float, float]) -> Curve:
+    points = tuple(Point(*pair) for pair in pairs)
+    return Curve("c", "h", "m", "e", "s", None, None, points, None, "a test", verified=True)
+
+
+def test_crossings_are_every_change_of_the_winner() -> None:
+    found = curves.crossings(_of((1, 4, 2), (4, 2, 4), (16, 4, 2), (64, 2, 2), (128, 4, 3)))
+    assert found == ((pytest.approx(2), Role.BASELINE), (pytest.approx(8), Role.SPECULATIVE))
+    assert curves.crossing(_of((1, 2, 4), (4, 4, 2))) is None
+
+
+def test_a_tie_on_the_way_is_where_the_lead_was_lost() -> None:
+    assert curves.crossings(_of((1, 4, 2), (4, 2, 2), (8, 2, 2), (16, 2, 4))) == ((4.0, Role.BASELINE),)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "kind"),
+    [
+        ((1.5, 1.02, 1.2), CurveKind.ALWAYS),
+        ((1.5, 0.98, 1.2), CurveKind.ALWAYS),
+        ((1.5, 1.0, 0.9), CurveKind.CROSSOVER),
+        ((0.9, 1.01, 0.5), CurveKind.NEVER),
+        ((0.9, 1.2), CurveKind.MIXED),
+        ((1.2, 0.9, 1.2), CurveKind.MIXED),
+        ((1.02, 0.98), CurveKind.TIED),
+    ],
+)
+def test_the_kind_of_a_curve_forgets_what_is_within_the_dead_band(ratios: tuple[float, ...], kind: CurveKind) -> None:
+    curve = _of(*((2.0**place, ratio, 1.0) for place, ratio in enumerate(ratios)))
+    assert curves.kind_of(curve) is kind
+
+
+def test_a_wider_dead_band_ties_more() -> None:
+    curve = _of((1, 1.2, 1), (2, 0.85, 1))
+    assert curves.kind_of(curve) is CurveKind.CROSSOVER
+    assert curves.kind_of(curve, margin=0.25) is CurveKind.TIED
 
 
 def test_a_file_is_read_and_its_points_sorted(tmp_path: Path) -> None:
@@ -94,21 +126,6 @@ def test_fits_beside_a_file_are_used(tmp_path: Path) -> None:
     curve = curves.find(_written(tmp_path, verify_tokens_per_req=4))
     assert curve.fit is not None
     assert (curve.fit.tau, curve.fit.verify_tokens) == (2.3, 4)
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"points": []}, "at least one point"),
-        ({"points": [{"concurrency": 1, "spec": 0, "baseline": 1}]}, "above zero"),
-        ({"points": [{"concurrency": 1, "spec": 1, "baseline": 1}] * 2}, "twice"),
-        ({"unit": "speed-up ratio (baseline = 1)"}, "ratios"),
-        ({"points": "none"}, "not a curve"),
-    ],
-)
-def test_a_broken_file_says_what_is_wrong(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        curves.find(_written(tmp_path, **changes))
 
 
 def test_a_file_that_is_not_json_says_so(tmp_path: Path) -> None:

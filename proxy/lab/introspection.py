@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from proxy.lab.curve_units import cards
 from proxy.lab.curves import Curve
 from proxy.lab.engine import EngineBooks, EngineLimits
 from proxy.lab.engine_options import EngineOptions
@@ -57,7 +58,7 @@ class Introspection:
 
     def server_info(self, books: EngineBooks, host: str, port: int) -> dict[str, Any]:
         """`/server_info`: the resolved flags that a reader may look at, and the state."""
-        tensor_parallel = _cards(self.curve.hardware)
+        tensor_parallel = cards(self.curve.hardware) or 1
         return {
             **self._model_flags(),
             **self._speculative_flags(),
@@ -117,7 +118,7 @@ class Introspection:
             "timestamp": datetime.now(UTC).isoformat(),
             "version": self.options.version,
             "accelerator": self.curve.hardware,
-            "num_accelerators": _cards(self.curve.hardware),
+            "num_accelerators": cards(self.curve.hardware) or 1,
             "loads": [load],
         }
 
@@ -193,8 +194,3 @@ class Introspection:
 def unix_now_s() -> float:
     """The wall clock, unix seconds: only for instants that clients are shown, never for durations."""
     return datetime.now(UTC).timestamp()
-
-
-def _cards(hardware: str) -> int:
-    count = hardware.partition("x")[0].strip()
-    return int(count) if count.isdigit() else 1

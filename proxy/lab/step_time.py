@@ -67,7 +67,7 @@ class ModelM:
 class StepTime(Protocol):
     """What an engine asks: the time of one step, in milliseconds, before jitter."""
 
-    def step_ms(self, batch: int, context_tokens: float) -> float:
+    def step_ms(self, batch: float, context_tokens: float) -> float:
         """Milliseconds of one step with `batch` (at least 1) sequences of `context_tokens` mean context."""
 
 
@@ -79,7 +79,7 @@ class FittedTime:
     role: Role
     base_context_tokens: float = 0.0
 
-    def step_ms(self, batch: int, context_tokens: float) -> float:
+    def step_ms(self, batch: float, context_tokens: float) -> float:
         """As `StepTime.step_ms`; the context of the curve and that of the sequences add up."""
         return self.model.step_ms(self.role, batch, self.base_context_tokens + context_tokens)
 
@@ -96,14 +96,14 @@ class TableTime:
     role: Role
     tokens_per_step: float
     _ms: Callable[[float], float] = field(init=False, repr=False, compare=False)
-    _known: dict[int, float] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _known: dict[float, float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         batches = [point.concurrency for point in self.points]
         raw = [1000.0 * self.tokens_per_step * point.concurrency / point.of(self.role) for point in self.points]
         object.__setattr__(self, "_ms", _curve_ms(batches, _rising(raw)))
 
-    def step_ms(self, batch: int, context_tokens: float) -> float:
+    def step_ms(self, batch: float, context_tokens: float) -> float:
         """As `StepTime.step_ms`; `context_tokens` is not used."""
         known = self._known.get(batch)
         if known is None:
