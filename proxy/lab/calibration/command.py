@@ -150,9 +150,10 @@ def _explain_nothing(campaign: Campaign, *, interrupted: bool) -> None:
 
 def _take_up(record: Record, run: Run, *, again: bool) -> None:
     """Begin, or go on with what the folder holds. Raises ConfigError where it holds something else."""
-    held = None if again else record.run
+    if again:
+        record.forget()
+    held = record.run
     if held is None:
-        record.run = None
         record.begin(run)
         return
     folder = record.folder

@@ -47,12 +47,14 @@ class Record:
         except OSError as error:
             raise ConfigError(f"--out {folder}: {error.strerror}; name a folder that can be written") from error
 
+    def forget(self) -> None:
+        """Remove what an earlier run left here."""
+        for name in (RUN_FILE, CELLS_FILE, REQUESTS_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        self.run, self.measurements = None, []
+
     def begin(self, run: Run) -> None:
-        """Write down what is being measured; a folder that holds another run's cells is emptied of them."""
-        if self.run is None:
-            for name in (CELLS_FILE, REQUESTS_FILE):
-                (self.folder / name).unlink(missing_ok=True)
-            self.measurements = []
+        """Write down what is being measured; cells that are here already go on being part of it."""
         self.note(run)
 
     def note(self, run: Run) -> None:
@@ -83,23 +85,19 @@ class Record:
             self.run = _RUN.validate_json(begun.read_bytes())
         except ValidationError as error:
             raise ConfigError(f"{begun}: not a calibration's; name another folder by --out") from error
-        cells = self.folder / CELLS_FILE
-        for number, line in enumerate(cells.read_bytes().splitlines() if cells.exists() else (), start=1):
+        self._read_cells(self.folder / CELLS_FILE)
+
+    def _read_cells(self, file: Path) -> None:
+        text = file.read_bytes() if file.exists() else b""
+        *lines, unfinished = text.split(b"\n")
+        for number, line in enumerate(lines, start=1):
             try:
                 self.measurements.append(_MEASUREMENT.validate_json(line))
             except ValidationError as error:
-                # A process that was killed leaves at most its last line unfinished.
-                if number <= len(cells.read_bytes().splitlines()) - 1:
-                    raise ConfigError(f"{cells}:{number}: not a measurement; remove the line, or begin anew") from error
-        self._drop_unfinished_line(cells)
-
-    def _drop_unfinished_line(self, cells: Path) -> None:
-        """Cut off what a killed process left behind its last whole line, so that the next line begins anew."""
-        if cells.exists():
-            whole = cells.read_bytes()
-            kept = b"".join(orjson.dumps(_plain(one)) + b"\n" for one in self.measurements)
-            if not whole.endswith(b"\n") and whole:
-                cells.write_bytes(kept)
+                raise ConfigError(f"{file}:{number}: not a measurement; remove that line, or begin anew") from error
+        if unfinished:
+            # A process that was killed as it wrote: what it measured last is measured again.
+            file.write_bytes(text[: -len(unfinished)])
 
 
 def _plain(value: object) -> Any:

@@ -1,0 +1,97 @@
+"""Intervals over repeats: what they cover, when there is none, and which repeats are compared with which."""
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+from fakes.cells import measured
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.lab.calibration.estimates import MIN_REPEATS, Book, interval
+from proxy.lab.calibration.plan import Aim, pair
+from proxy.lab.calibration.values import Arm, Measurement
+
+AIM = Aim()
+CONDITION = AIM.main(1024)
+finite = st.floats(-5.0, 5.0)
+
+
+def repeats(arm: Arm, *speeds: float, concurrency: int = 4) -> list[Measurement]:
+    cells = [next(c for c in pair(AIM, CONDITION, concurrency, k) if c.arm is arm) for k in range(len(speeds))]
+    return [measured(cell, speed) for cell, speed in zip(cells, speeds, strict=True)]
+
+
+def test_the_interval_is_students_t() -> None:
+    found = interval([0.1, 0.2, 0.3])
+    # The 97.5 % point of t with two degrees of freedom is 4.302653.
+    half = 4.302653 * 0.1 / math.sqrt(3)
+    assert (found.mean, found.low, found.high) == pytest.approx((0.2, 0.2 - half, 0.2 + half), rel=1e-6)
+
+
+def test_95_percent_intervals_cover_the_truth_in_95_percent_of_runs() -> None:
+    rng = Random(7)
+    runs = [interval([rng.gauss(0.3, 0.05) for _ in range(4)]) for _ in range(4000)]
+    covered = sum(run.low <= 0.3 <= run.high for run in runs) / len(runs)
+    assert covered == pytest.approx(0.95, abs=0.012)
+
+
+@given(values=st.lists(finite, min_size=1, max_size=2))
+def test_fewer_than_three_repeats_have_no_interval(values: list[float]) -> None:
+    found = interval(values)
+    assert (found.low, found.high) == (-math.inf, math.inf)
+    assert min(values) - 1e-9 <= found.mean <= max(values) + 1e-9
+
+
+@given(values=st.lists(finite, min_size=MIN_REPEATS, max_size=8), shift=finite)
+def test_intervals_move_with_their_values(values: list[float], shift: float) -> None:
+    one, other = interval(values), interval([value + shift for value in values])
+    assert one.low <= one.mean <= one.high
+    assert other.mean - one.mean == pytest.approx(shift, abs=1e-9)
+    assert other.half_width == pytest.approx(one.half_width, abs=1e-6)
+
+
+def test_only_repeats_of_the_same_number_are_compared() -> None:
+    baseline = repeats(Arm.BASELINE, 100.0, 110.0, 120.0)
+    speculative = repeats(Arm.SPECULATIVE, 200.0, 220.0, 240.0, 999.0)
+    (contrast,) = Book(CONDITION, baseline + speculative).contrasts(Arm.SPECULATIVE, Arm.BASELINE)
+    assert contrast.repeats == 3
+    assert contrast.log_ratio == pytest.approx(math.log(2.0))
+    # Drift that both share is no noise on their ratio.
+    assert contrast.high - contrast.low == pytest.approx(0.0, abs=1e-9)
+
+
+def test_cells_that_failed_or_were_disturbed_are_not_used() -> None:
+    good = repeats(Arm.BASELINE, 100.0, 100.0)
+    bad = [replace(good[0], cell=good[0].cell._replace(repeat=7), decode_tok_s=1.0, errors={"cut": 1})]
+    bad += [replace(good[0], cell=good[0].cell._replace(repeat=8), decode_tok_s=1.0, disturbed=True)]
+    (point,) = Book(CONDITION, good + bad).curve(Arm.BASELINE)
+    assert (point.repeats, point.tok_s) == (2, pytest.approx(100.0))
+
+
+def test_a_curve_has_intervals_in_tok_s_and_rises_in_concurrency() -> None:
+    cells = repeats(Arm.BASELINE, 90.0, 100.0, 110.0, concurrency=8) + repeats(Arm.BASELINE, 50.0)
+    low, high = Book(CONDITION, cells).curve(Arm.BASELINE)
+    assert (low.concurrency, high.concurrency) == (4, 8)
+    assert (low.low, low.high) == (None, None)
+    assert high.low is not None
+    assert high.high is not None
+    assert high.low < high.tok_s < high.high
+
+
+def test_a_concurrency_is_queued_where_most_repeats_were() -> None:
+    cells = repeats(Arm.SPECULATIVE, 100.0, 100.0, 100.0)
+    one_in_three = [replace(cells[0], queued=True), *cells[1:]]
+    two_in_three = [replace(cells[0], queued=True), replace(cells[1], queued=True), cells[2]]
+    assert not Book(CONDITION, one_in_three).curve(Arm.SPECULATIVE)[0].queued
+    assert Book(CONDITION, two_in_three).curve(Arm.SPECULATIVE)[0].queued
+
+
+def test_quick_runs_get_an_assumed_interval_that_narrows_with_repeats() -> None:
+    both = repeats(Arm.BASELINE, 100.0, 100.0) + repeats(Arm.SPECULATIVE, 110.0, 110.0)
+    once = [one for one in both if one.cell.repeat == 0]
+    (wide,) = Book(CONDITION, once).contrasts(Arm.SPECULATIVE, Arm.BASELINE, quick=True)
+    (narrow,) = Book(CONDITION, both).contrasts(Arm.SPECULATIVE, Arm.BASELINE, quick=True)
+    assert wide.high - wide.low == pytest.approx(0.16)
+    assert narrow.high - narrow.low < wide.high - wide.low
