@@ -24,11 +24,15 @@ from proxy.wire.calls import Upstream
 from proxy.wire.connection import VANISHED, WRITE_BYTES, Call, Connection
 from proxy.wire.names import Address, Addresses, Names
 
-# What happens later may be the pool's doing.
-LESS_THAN_IDLE_S = module.POOL_IDLE_S / 2
 # So long the loop waits for the other side's goodbye under TLS, before it closes a connection without.
 LESS_THAN_SHUTDOWN_S = 15.0
 EMPTY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+@pytest.fixture
+def _idle_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is closed was not closed for being idle."""
+    monkeypatch.setattr("proxy.wire.calls.POOL_IDLE_S", 600.0)
 
 
 async def failure_of(script: Script, *, calls: int = 1) -> UpstreamError:
@@ -251,6 +255,7 @@ async def test_connection_is_not_kept_behind_an_answer_with(data: bytes) -> None
     assert len(set(peers.seen)) == 2
 
 
+@pytest.mark.usefixtures("_idle_for_ever")
 async def test_connection_on_which_something_came_unasked_is_used_no_more() -> None:
     unasked = asyncio.Event()
 
@@ -263,11 +268,12 @@ async def test_connection_on_which_something_came_unasked_is_used_no_more() -> N
     async with reached(peers) as (_, upstream):
         await read(await upstream.send(call()))
         unasked.set()
-        await until(lambda: not upstream._kept, within_s=LESS_THAN_IDLE_S, what="the end of the connection")
+        await until(lambda: not upstream._kept, what="the end of the connection")
         assert b"hello" in await read(await upstream.send(call()))
     assert len(set(peers.seen)) == 2
 
 
+@pytest.mark.usefixtures("_idle_for_ever")
 async def test_connection_that_the_engine_closes_while_idle_is_used_no_more() -> None:
     async def answer_and_close(exchange: Exchange) -> None:
         await exchange.send(EMPTY)
@@ -276,11 +282,7 @@ async def test_connection_that_the_engine_closes_while_idle_is_used_no_more() ->
 
     async with reached(Peers(answer_and_close, plain)) as (_, upstream):
         await read(await upstream.send(call()))
-        await until(
-            lambda: not upstream._kept and not upstream._open,
-            within_s=LESS_THAN_IDLE_S,
-            what="the end of the connection",
-        )
+        await until(lambda: not upstream._kept and not upstream._open, what="the end of the connection")
         assert b"hello" in await read(await upstream.send(call()))
 
 
