@@ -1,7 +1,7 @@
 """One proxy from start to end: it starts whatever its backends do, says how it is, and leaves nothing behind."""
 
 import asyncio
-import time
+from types import SimpleNamespace
 
 import pytest
 from fakes.engine import Exchange, FakeEngine, either, stream
@@ -105,11 +105,15 @@ async def test_the_status_names_phase_policy_pin_and_urls() -> None:
         assert status["dropped_in_flight"] == {}
 
 
-async def test_decisions_have_the_wall_clocks_time() -> None:
+async def test_decisions_have_the_wall_clocks_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both clocks stand still, 100 seconds after the decision."""
     async with staged() as stage:
         await stage.ask()
-        [(at_s, record)] = stage.app.decisions()
-        assert abs(at_s - time.time()) < 5
+        [record] = stage.app.desk.ring
+        stage.app.desk.clock = lambda: record.at_s + 100.0
+        monkeypatch.setattr("proxy.app.time", SimpleNamespace(time=lambda: 1_800_000_000.0))
+        [(at_s, _)] = stage.app.decisions()
+        assert at_s == pytest.approx(1_799_999_900.0, abs=0.001)
         assert record.decision.role is Role.SPECULATIVE
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from fakes.leaping import leaping
 from fakes.raw import RawClient, request
 from fakes.serving import Served, served
 from fakes.until import turns, until
@@ -294,6 +295,7 @@ async def test_client_that_is_dropped_twice_is_counted_once() -> None:
         assert server.book.closings == [CloseReason.UNREAD]
 
 
+@leaping
 async def test_client_that_takes_its_answer_bit_by_bit_is_not_dropped() -> None:
     async def much(_: Request) -> Reply:
         return Reply(200, [], b"x" * 2_000_000)

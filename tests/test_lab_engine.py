@@ -1,5 +1,5 @@
 from random import Random
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -227,6 +227,6 @@ def test_the_model_is_far_faster_than_life() -> None:
     engine = _engine(Acceptance(2.2, 3), max_running_requests=32, jitter=0.03)
     for number in range(32):
         engine.submit(_sequence(number, length=3000))
-    started = perf_counter()
-    _run(engine)
-    assert 96_000 / (perf_counter() - started) > 100_000
+    began_s = process_time()
+    life_s, _ = _run(engine)
+    assert process_time() - began_s < life_s / 10

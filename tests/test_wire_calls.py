@@ -1,6 +1,7 @@
 """One call to one backend over real sockets: which connection it takes, and what its failures are called."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import socket
@@ -12,6 +13,7 @@ import pytest
 from fakes.calling import Peers, call, raw_server, reached, read, says
 from fakes.certificates import Files
 from fakes.engine import Exchange, FakeEngine, Script, plain
+from fakes.unfreed import unfreed
 from fakes.until import turns, until
 
 from proxy.errors import BackendBroken, BackendUnreachable, ConnectTimeout, StaleConnection, UpstreamError
@@ -22,9 +24,15 @@ from proxy.wire.calls import Upstream
 from proxy.wire.connection import VANISHED, WRITE_BYTES, Call, Connection
 from proxy.wire.names import Address, Addresses, Names
 
-# What happens later may be the pool's doing.
-LESS_THAN_IDLE_S = module.POOL_IDLE_S / 2
+# So long the loop waits for the other side's goodbye under TLS, before it closes a connection without.
+LESS_THAN_SHUTDOWN_S = 15.0
 EMPTY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+@pytest.fixture
+def _idle_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is closed was not closed for being idle."""
+    monkeypatch.setattr("proxy.wire.calls.POOL_IDLE_S", 600.0)
 
 
 async def failure_of(script: Script, *, calls: int = 1) -> UpstreamError:
@@ -247,6 +255,7 @@ async def test_connection_is_not_kept_behind_an_answer_with(data: bytes) -> None
     assert len(set(peers.seen)) == 2
 
 
+@pytest.mark.usefixtures("_idle_for_ever")
 async def test_connection_on_which_something_came_unasked_is_used_no_more() -> None:
     unasked = asyncio.Event()
 
@@ -259,11 +268,12 @@ async def test_connection_on_which_something_came_unasked_is_used_no_more() -> N
     async with reached(peers) as (_, upstream):
         await read(await upstream.send(call()))
         unasked.set()
-        await until(lambda: not upstream._kept, within_s=LESS_THAN_IDLE_S, what="the end of the connection")
+        await until(lambda: not upstream._kept, what="the end of the connection")
         assert b"hello" in await read(await upstream.send(call()))
     assert len(set(peers.seen)) == 2
 
 
+@pytest.mark.usefixtures("_idle_for_ever")
 async def test_connection_that_the_engine_closes_while_idle_is_used_no_more() -> None:
     async def answer_and_close(exchange: Exchange) -> None:
         await exchange.send(EMPTY)
@@ -272,11 +282,7 @@ async def test_connection_that_the_engine_closes_while_idle_is_used_no_more() ->
 
     async with reached(Peers(answer_and_close, plain)) as (_, upstream):
         await read(await upstream.send(call()))
-        await until(
-            lambda: not upstream._kept and not upstream._open,
-            within_s=LESS_THAN_IDLE_S,
-            what="the end of the connection",
-        )
+        await until(lambda: not upstream._kept and not upstream._open, what="the end of the connection")
         assert b"hello" in await read(await upstream.send(call()))
 
 
@@ -354,6 +360,54 @@ async def test_cancelled_call_closes_its_connection() -> None:
         task.cancel()
         async with asyncio.timeout(5):
             await closed.wait()
+
+
+async def left_as_its_connection_is_made(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose caller leaves in the very turn in which its connection is made, before that is the caller's."""
+    made = Connection.connection_made
+
+    def made_too_late(self: Connection, transport: asyncio.BaseTransport) -> None:
+        made(self, transport)
+        task.cancel()
+
+    monkeypatch.setattr(Connection, "connection_made", made_too_late)
+    task = asyncio.create_task(upstream.send(call()))
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+async def test_caller_that_leaves_as_its_connection_is_made_leaves_nothing_behind_for_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reached() as (engine, upstream):
+        with unfreed() as found:
+            await left_as_its_connection_is_made(upstream, monkeypatch)
+            await until(lambda: not engine._connections, what="the end of the connection")
+        assert not upstream._open
+    assert not found
+
+
+async def test_caller_that_leaves_as_its_connection_is_made_waits_for_no_goodbye_under_tls(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an engine that hangs it may never come."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca_file))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.folder / "tls.crt", files.folder / "tls.key")
+
+    def shake_hands_and_hang() -> None:
+        accepted, _ = listening.accept()
+        secured = context.wrap_socket(accepted, server_side=True)
+        with socket.socket(fileno=secured.detach()) as wire, contextlib.suppress(ConnectionResetError):
+            wire.settimeout(LESS_THAN_SHUTDOWN_S)
+            while wire.recv(1024):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        upstream = Upstream(f"https://127.0.0.1:{listening.getsockname()[1]}", connect_s=5)
+        engine = asyncio.ensure_future(asyncio.to_thread(shake_hands_and_hang))  # raises where it waits in vain
+        await left_as_its_connection_is_made(upstream, monkeypatch)
+        await engine
 
 
 async def test_caller_that_leaves_as_its_answer_comes_costs_the_next_one_nothing() -> None:

@@ -14,7 +14,7 @@ from proxy.errors import BackendBroken
 from proxy.protocol.answer_head import Framing
 from proxy.wire import connection as module
 from proxy.wire.answer import READ_AHEAD_BYTES, Answer
-from proxy.wire.calls import POOL_IDLE_S, Upstream
+from proxy.wire.calls import Upstream
 from proxy.wire.connection import WRITE_BYTES, Call
 
 # The most that uvloop reads at once.
@@ -23,6 +23,12 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 LENGTH = b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n"
 CLOSE = b"HTTP/1.1 200 OK\r\n\r\n"
 EMPTY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+@pytest.fixture
+def _idle_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is closed was not closed for being idle."""
+    monkeypatch.setattr("proxy.wire.calls.POOL_IDLE_S", 600.0)
 
 
 def chunk(payload: bytes) -> bytes:
@@ -308,6 +314,7 @@ async def test_sink_is_told_that_an_answer_breaks(ending: str) -> None:
         (CLOSE, b"the body"),
     ],
 )
+@pytest.mark.usefixtures("_idle_for_ever")
 async def test_sink_that_closes_its_answer_is_told_nothing_more(head: bytes, data: bytes) -> None:
     script, more = step_by_step(head, data)
     async with reached(script) as (_, upstream):
@@ -315,7 +322,7 @@ async def test_sink_that_closes_its_answer_is_told_nothing_more(head: bytes, dat
         told = Told(answer)
         answer.pour(told)
         await more()
-        await until(lambda: not upstream._open, within_s=POOL_IDLE_S / 2, what="the end of the connection")
+        await until(lambda: not upstream._open, what="the end of the connection")
         answer.close()
     assert (told.payload, told.over, answer.ended) == (b"the body", False, False)
 
@@ -487,6 +494,7 @@ async def test_others_have_their_turn_while_a_large_body_is_written(monkeypatch:
 
 
 @pytest.mark.parametrize("keeps_reading", [True, False])
+@pytest.mark.usefixtures("_idle_for_ever")
 async def test_answer_that_comes_before_the_request_is_sent_is_given_and_its_connection_is_not_kept(
     keeps_reading: bool,
 ) -> None:
@@ -500,7 +508,7 @@ async def test_answer_that_comes_before_the_request_is_sent_is_given_and_its_con
         async with asyncio.timeout(10):
             assert await read(await upstream.send(large_call())) == b"too long"
         assert not upstream._kept
-        await until(lambda: not upstream._open, within_s=POOL_IDLE_S / 2, what="the end of the connection")
+        await until(lambda: not upstream._open, what="the end of the connection")
 
 
 async def test_engine_that_answers_while_it_still_reads_gets_the_whole_request() -> None:

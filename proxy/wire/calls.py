@@ -116,14 +116,15 @@ class Upstream:
     async def _connect(self, loop: asyncio.AbstractEventLoop, *, keeps: bool) -> Connection:
         async def connect(address: Address) -> Connection:
             server_hostname = self._host.rstrip(".") if self._tls is not None else None
-            _, connection = await loop.create_connection(
-                lambda: Connection(loop, self, keeps=keeps),
-                address.host,
-                address.port,
-                ssl=self._tls,
-                server_hostname=server_hostname,
-            )
-            return connection
+            made = Connection(loop, self, keeps=keeps)
+            try:
+                await loop.create_connection(
+                    lambda: made, address.host, address.port, ssl=self._tls, server_hostname=server_hostname
+                )
+            except BaseException:
+                made.forsake()
+                raise
+            return made
 
         try:
             async with asyncio.timeout(self._connect_s):

@@ -113,6 +113,14 @@ class Connection(asyncio.Protocol):
             self.undivert()  # the loop may deliver what it has read already
             self.transport.abort()
 
+    def forsake(self) -> None:
+        """Let go of the transport: whoever had it made has left before it was theirs. uvloop closes it then and tells
+        nobody, and the two would keep each other alive until the collector comes."""
+        if hasattr(self, "transport"):
+            self.abort()
+            del self.transport
+        self.closed = True
+
     def give_up(self, answer: Answer) -> None:
         """See Source.give_up."""
         if self._answer is answer:

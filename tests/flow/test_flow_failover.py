@@ -7,6 +7,7 @@ import pytest
 from fakes.engine import Exchange, content, either, plain
 from fakes.raw import chat
 from fakes.stage import staged
+from fakes.until import until
 
 from proxy.model import Outcome
 
@@ -147,8 +148,7 @@ async def test_first_connection_is_closed_before_the_second_attempt_is_answered(
             closed.set()
 
     async def second(exchange: Exchange) -> None:
-        async with asyncio.timeout(1.0):
-            await closed.wait()
+        await until(closed.is_set, what="the end of the engine's connection")
         await either(exchange)
 
     async with staged(a=failing, b=second) as stage:

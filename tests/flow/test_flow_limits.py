@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from fakes.engine import Exchange
+from fakes.leaping import leaping
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import staged
 from fakes.until import turns, until
@@ -300,6 +301,7 @@ async def test_body_that_drips_is_answered_408_though_it_never_pauses() -> None:
         assert (await stage.ended_one()).failure == "body_too_slow"
 
 
+@leaping
 async def test_body_that_comes_fast_enough_is_served_however_long_it_takes() -> None:
     listen = {"body_timeout_s": 0.4, "min_body_bytes_per_s": 10}
     async with staged(listen=listen) as stage, RawClient(stage.app.port) as client:
