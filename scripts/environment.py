@@ -1,8 +1,8 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|calibrate|dev|fuzz; fuzzing has .venv-fuzz for itself, since it needs a newer Python. Runs on a bare
-Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh, which
-costs no interpreter.
+Usage: environment.py run|calibrate|dev|fuzz; fuzzing has .venv-fuzz for itself, since it needs a newer Python. Runs on
+a bare Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh,
+which costs no interpreter.
 """
 
 import fcntl

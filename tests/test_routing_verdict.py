@@ -97,7 +97,7 @@ def test_the_order_of_the_measurements_does_not_matter(contrasts: list[Contrast]
 @given(CELLS)
 def test_never_is_not_said_while_a_cell_far_from_zero_favours_speculation(contrasts: list[Contrast]) -> None:
     if any(each.log_ratio > max(0.03, 1.5 * each.half_width) and each.low > 0 for each in contrasts):
-        assert judge(contrasts).kind in (ALWAYS, CROSSOVER)
+        assert judge(contrasts).kind is not VerdictKind.NEVER_SPECULATE
 
 
 @given(CELLS, MEANS, st.floats(0.001, 0.99))
@@ -173,6 +173,12 @@ def test_a_cliff_is_kept_as_two_crossings() -> None:
 def test_one_lone_cell_far_from_zero_is_a_cliff() -> None:
     verdict = judge(cells({1: 1.4, 4: 1.4, 8: 0.8, 16: 1.3}))
     assert [each.faster_above for each in verdict.crossings] == [Role.BASELINE, Role.SPECULATIVE]
+
+
+def test_one_sign_alone_is_not_enough_while_a_mean_beyond_the_margin_says_otherwise() -> None:
+    unsure = Contrast(16, log(0.9), log(0.7), log(1.2), 3)
+    assert judge([*cells({1: 1.4, 4: 1.4}), unsure]).kind is VerdictKind.UNKNOWN
+    assert judge([*cells({1: 1.4, 4: 1.4}), unsure._replace(log_ratio=log(0.99))]).kind is ALWAYS
 
 
 def test_one_lone_cell_near_zero_is_noise() -> None:

@@ -86,8 +86,9 @@ def judge(contrasts: Sequence[Contrast], *, margin: float = 0.03) -> Verdict:
     A cell is sure where its interval excludes zero, tied where that lies within the margin, else open. A sure cell is
     believed where a neighbour is sure of the same, or where it stands alone beyond the margin with half as much room
     again as its interval takes. Between two neighbouring believed cells of different sign there is a crossing; cells
-    between them that are not believed widen its interval. Raises ValueError for a number that is none, and for a
-    concurrency that is not above zero.
+    between them that are not believed widen its interval. Believed cells of one sign alone make always or never, unless
+    the mean of another cell lies beyond the margin on the other side: then it is not known. Raises ValueError for a
+    number that is none, and for a concurrency that is not above zero.
     """
     cells = sorted(contrasts, key=lambda cell: cell.concurrency)
     _refuse_odd(cells)
@@ -100,7 +101,11 @@ def judge(contrasts: Sequence[Contrast], *, margin: float = 0.03) -> Verdict:
     undecided = f"; undecided at {', '.join(left)}" if left else ""
     if crossings:
         return Verdict(VerdictKind.CROSSOVER_AT, crossings, _why_crossing(believed) + undecided)
-    kind = VerdictKind.ALWAYS_SPECULATE if believed[0].sign > 0 else VerdictKind.NEVER_SPECULATE
+    side = believed[0].sign
+    if any(cell.log_ratio * side < -margin for cell in cells):
+        doubt = f"{_why_one_sided(believed)}{undecided}; measure more repeats there"
+        return Verdict(VerdictKind.UNKNOWN, reason=doubt)
+    kind = VerdictKind.ALWAYS_SPECULATE if side > 0 else VerdictKind.NEVER_SPECULATE
     return Verdict(kind, reason=_why_one_sided(believed) + undecided)
 
 

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from proxy.lab.calibration.estimates import Book
+from proxy.lab.calibration.estimates import MIN_REPEATS, Book
 from proxy.lab.calibration.law import PREDICTED_HALF_WIDTH, Law, Probe, fit
 from proxy.lab.calibration.plan import CLOSE_ENOUGH, Aim, Past, Stage, Step, pair
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Estimate, Measurement, Span
 from proxy.routing.curves import SpeedCurve, SpeedPoint
-from proxy.routing.verdict import Contrast, VerdictKind, judge
+from proxy.routing.verdict import ALONE_HALF_WIDTHS, Contrast, VerdictKind, judge
 
 # Doublings: between two of them a curve is near enough to a straight line in log-log.
 QUICK_CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64)
@@ -101,10 +101,16 @@ def _wanted(
         _, contrasts = completed(book, predict(book, facts, past.done), limit)
         for concurrency in _hanging(contrasts):
             yield Stage.VERIFY, pair(aim, condition, concurrency, 0)
-        for contrast in contrasts[:2]:
-            # The verdict hangs on a cell that was too short to be sure of: once more.
-            if contrast.repeats == 1 and contrast.low < 0.0 < contrast.high:
-                yield Stage.VERIFY, pair(aim, condition, int(contrast.concurrency), 1)
+        for contrast in _undecided(contrasts):
+            yield Stage.VERIFY, pair(aim, condition, int(contrast.concurrency), contrast.repeats)
+
+
+def _undecided(contrasts: Sequence[Contrast]) -> Iterator[Contrast]:
+    """Cells whose repeat might decide a verdict that is not known yet, the likeliest first."""
+    if judge(contrasts).kind is VerdictKind.UNKNOWN:
+        measured = [one for one in contrasts if 0 < one.repeats < MIN_REPEATS]
+        unclear = [one for one in measured if abs(one.log_ratio) <= ALONE_HALF_WIDTHS * one.half_width]
+        yield from sorted(unclear, key=lambda one: abs(one.log_ratio) / one.half_width, reverse=True)
 
 
 def _hanging(contrasts: Sequence[Contrast]) -> Iterator[int]:
@@ -117,15 +123,26 @@ def _hanging(contrasts: Sequence[Contrast]) -> Iterator[int]:
             yield int(edge.concurrency)
     for crossing in verdict.crossings[:1]:
         inside = [one for one in contrasts if crossing.low <= one.concurrency <= crossing.high]
-        yield from (int(one.concurrency) for one in inside if one.predicted)
+        yield from _nearest_to_zero(inside)
         for left, right in pairwise(inside):
             close = right.concurrency - left.concurrency <= 1 or right.concurrency / left.concurrency <= CLOSE_ENOUGH
             if left.log_ratio * right.log_ratio <= 0.0 and not close:
                 yield round(math.sqrt(left.concurrency * right.concurrency))
     if verdict.kind is not VerdictKind.CROSSOVER_AT:
-        predicted = [one for one in contrasts if one.predicted]
-        measured = sum(1 for one in contrasts if not one.predicted) - 2
-        if predicted and measured < _VERIFY_UP_TO:
-            # The highest, where a crossing would come last, and the one nearest to another sign.
-            yield int(predicted[-1].concurrency)
-            yield int(min(predicted, key=lambda one: abs(one.log_ratio)).concurrency)
+        yield from _edge_first(contrasts)
+
+
+def _edge_first(contrasts: Sequence[Contrast]) -> Iterator[int]:
+    """Where no crossing is seen: the highest, where one would come last, then whatever the law is not sure of; where
+    it is sure of all, a few all the same."""
+    predicted = [one for one in contrasts if one.predicted]
+    unsure = [one for one in predicted if one.low < 0.0 < one.high]
+    measured = sum(1 for one in contrasts if not one.predicted) - 2
+    if unsure or measured < _VERIFY_UP_TO:
+        yield from (int(one.concurrency) for one in predicted[-1:])
+        yield from _nearest_to_zero(unsure or predicted)
+
+
+def _nearest_to_zero(contrasts: Sequence[Contrast]) -> Iterator[int]:
+    predicted = [one for one in contrasts if one.predicted]
+    yield from (int(one.concurrency) for one in sorted(predicted, key=lambda one: abs(one.log_ratio)))
