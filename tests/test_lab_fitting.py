@@ -23,9 +23,13 @@ def _fit(*names: str) -> Fit:
 
 
 def _made(model: ModelM, context: int = 0, batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)) -> Curve:
-    """A curve that is the formula itself."""
-    arms = (Role.SPECULATIVE, Role.BASELINE)
-    points = tuple(Point(float(n), *(model.throughput(role, n, context) for role in arms)) for n in batches)
+    """A curve that is the formula itself, but for half a percent of measuring error."""
+    arms = ((Role.SPECULATIVE, 1), (Role.BASELINE, 2))
+    errors = (1.0, 1.005, 0.995, 1.0, 0.996)
+    points = tuple(
+        Point(float(n), *(model.throughput(role, n, context) * errors[(place * turn) % 5] for role, turn in arms))
+        for place, n in enumerate(batches)
+    )
     verified = int(model.verify_tokens)
     made = Curve("made", "h", "m", "e", "s", verified, None, points, None, "a test", verified=True)
     return replace(made, context_tokens=context)
@@ -60,9 +64,9 @@ def test_points_that_were_held_back_are_foretold() -> None:
 def test_a_curve_that_is_the_formula_is_found_again() -> None:
     truth = ModelM(t0=9.0, m=20.0, ne=12.0, c=0.2, d0=2.0, d1=0.05, tau=2.3, verify_tokens=4)
     found = fit([_made(truth)])
-    assert found.errors.greatest < 0.01
+    assert found.errors.greatest < 0.015
     assert found.held_out is not None
-    assert found.held_out.greatest < 0.03
+    assert found.held_out.greatest < 0.04
     assert found.model.t0 == pytest.approx(truth.t0, rel=0.1)
     assert found.model.m == pytest.approx(truth.m, rel=0.1)
 
@@ -131,11 +135,11 @@ def test_three_fifths_of_the_points_are_fitted_and_both_ends_are_among_them() ->
 
 def test_the_law_foretells_a_curve_that_follows_it() -> None:
     model = ModelM(t0=9.0, m=0.0, ne=1.0, c=0.2, d0=0.15 * 9.2, d1=0.0, tau=2.3, verify_tokens=4)
-    check = check_law(_made(model, batches=tuple(range(1, 129))))
+    check = check_law(_made(model))
     assert check is not None
-    assert check.tau == pytest.approx(2.3, rel=0.01)
-    assert check.median_error < 0.01
-    assert (check.winners_right, check.outside) == (check.winners, 128 - 32)
+    assert check.tau == pytest.approx(2.3, rel=0.02)
+    assert check.median_error < 0.02
+    assert (check.winners_right, check.outside) == (check.winners, 2)
 
 
 def test_the_law_is_typically_within_a_tenth_on_published_curves() -> None:
