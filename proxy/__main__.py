@@ -59,13 +59,16 @@ def _add_check(commands: Any) -> None:
 def _add_lab(commands: Any, first: Sequence[str]) -> None:
     load = commands.add_parser("load", help="measure an endpoint under closed-loop or Poisson load")
     engine = commands.add_parser("engine", help="run one embedded engine")
-    if "load" in first or "engine" in first:
-        from proxy.lab import engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
+    curves = commands.add_parser("curves", help="list, show and fit the published curves")
+    if {"load", "engine", "curves"} & set(first):
+        from proxy.lab import curves_command, engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
 
         loadgen.add_arguments(load)
         engine_options.add_arguments(engine)
+        curves_command.add_arguments(curves)
     load.set_defaults(run=_load)
     engine.set_defaults(run=_engine)
+    curves.set_defaults(run=_curves)
 
 
 def _add_status(commands: Any) -> None:
@@ -118,6 +121,12 @@ def _engine(options: argparse.Namespace) -> int:
 
     code: int = uvloop.run(embedded.run_command(options))
     return code
+
+
+def _curves(options: argparse.Namespace) -> int:
+    from proxy.lab import curves_command  # noqa: PLC0415
+
+    return curves_command.run(options)
 
 
 def _status(options: argparse.Namespace) -> int:

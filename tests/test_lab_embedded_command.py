@@ -1,5 +1,6 @@
 """One embedded engine as a process: how it starts and every way in which it ends."""
 
+import argparse
 import asyncio
 import contextlib
 import signal
@@ -9,6 +10,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import pytest
+
+from proxy.lab.engine_options import add_arguments, options_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
@@ -83,6 +87,35 @@ async def test_a_second_signal_ends_it_at_once() -> None:
                 pass
             process.send_signal(signal.SIGINT)
             assert await _ended(process) == 0
+
+
+async def test_what_it_is_asked_for_is_what_it_says() -> None:
+    shape = ("--kv-tokens", "9000", "--prefill-tokens-per-s", "5000", "--jitter", "0", "--adaptive-tax", "0.2")
+    async with _process("--role", "speculative", "--speculative-adaptive", *shape) as process:
+        url = await _url(process)
+        async with aiohttp.ClientSession() as http, http.get(f"{url}/server_info") as response:
+            said = await response.json()
+        assert (said["max_total_num_tokens"], said["speculative_adaptive"]) == (9000, True)
+
+
+def test_the_options_of_one_engine_are_all_taken() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    asked = "--kv-tokens 9000 --prefill-tokens-per-s 5000 --jitter 0 --adaptive-tax 0.2 --speculative-adaptive"
+    options = options_of(parser.parse_args(asked.split()))
+    assert (options.kv_tokens, options.prefill_tokens_per_s, options.jitter) == (9000, 5000.0, 0.0)
+    assert (options.adaptive_tax, options.speculative_adaptive) == (0.2, True)
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--kv-tokens", "0"), ("--prefill-tokens-per-s", "-1"), ("--jitter", "2"), ("--adaptive-tax", "-0.1")]
+)
+def test_options_out_of_range_are_bad_usage(capsys: pytest.CaptureFixture[str], wrong: tuple[str, str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(wrong)
+    assert (ended.value.code, wrong[0] in capsys.readouterr().err) == (2, True)
 
 
 async def test_an_unknown_curve_is_told_with_the_known_ones() -> None:

@@ -9,6 +9,7 @@ from itertools import repeat
 from random import Random
 
 from proxy.lab.acceptance import Acceptance
+from proxy.lab.adaptive import Pause
 from proxy.lab.prefix_cache import PrefixCache
 from proxy.lab.step_time import StepTime
 from proxy.model import Role
@@ -77,7 +78,7 @@ class EngineBooks:
 
     `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated), where t
     is the decode part of a step. `throughput` is output tok/s over the last steps; `accept_length` is a lifetime mean
-    (0 without speculation).
+    (0 without speculation); `drafting` is False while an engine that could speculate does not.
     """
 
     running: int
@@ -98,6 +99,7 @@ class EngineBooks:
     throughput: float
     accept_length: float
     moments: tuple[float, ...]
+    drafting: bool = False
 
 
 @dataclass(slots=True)
@@ -115,17 +117,25 @@ class _Slot:
 class Engine:
     """Sequences wait first in first out, are admitted while there is room, prefilled in chunks, and decoded together.
 
-    `acceptance` None is the baseline: exactly one token per sequence and step. The owner calls `step` at the end of
-    the step before; a sequence aborted in between yields nothing more.
+    `acceptance` None is the baseline: exactly one token per sequence and step. With `pause` an engine that speculates
+    goes without where that is faster. The owner calls `step` at the end of the step before; a sequence aborted in
+    between yields nothing more.
     """
 
     def __init__(
-        self, step_time: StepTime, limits: EngineLimits, rng: Random, acceptance: Acceptance | None = None
+        self,
+        step_time: StepTime,
+        limits: EngineLimits,
+        rng: Random,
+        acceptance: Acceptance | None = None,
+        pause: Pause | None = None,
     ) -> None:
         self.limits = limits
         self._step_time = step_time
         self._rng = rng
         self._acceptance = acceptance
+        self._pause = pause
+        self._drafting = acceptance is not None
         self._waiting: dict[int, Sequence] = {}
         self._filling: dict[int, _Slot] = {}
         self._running: dict[int, _Slot] = {}
@@ -167,8 +177,7 @@ class Engine:
         batch = len(self._running)
         if batch == 0:
             return Step(prefill_ms / 1000.0, [], joined)
-        context = self._context / batch
-        decode_ms = self._step_time.step_ms(batch, context) * self._noise() * self.limits.time_scale
+        decode_ms = self._choose(batch, self._context / batch) * self._noise() * self.limits.time_scale
         emitted, count = self._decode(batch)
         self._record(batch, decode_ms, count)
         return Step((prefill_ms + decode_ms) / 1000.0, emitted, joined)
@@ -195,6 +204,7 @@ class Engine:
             throughput=self._throughput if self._running else 0.0,
             accept_length=self._moments[5] / verified if verified else 0.0,
             moments=tuple(self._moments),
+            drafting=self._drafting,
         )
 
     # ------------------------------------------------------------------ admission
@@ -259,8 +269,15 @@ class Engine:
         self._context += slot.context
         self._cache.keep(slot.sequence.blocks, self.limits.kv_tokens - self._reserved)
 
+    def _choose(self, batch: int, context: float) -> float:
+        """Milliseconds of the coming step, once it is chosen whether to speculate in it."""
+        step_ms = self._step_time.step_ms(batch, context)
+        paused_ms = self._pause.step_ms(step_ms, batch, context) if self._pause is not None else None
+        self._drafting = self._acceptance is not None and paused_ms is None
+        return step_ms if paused_ms is None else paused_ms
+
     def _decode(self, batch: int) -> tuple[list[tuple[int, int, bool]], int]:
-        drawn = repeat(1) if self._acceptance is None else self._acceptance.draw(self._rng, batch)
+        drawn = self._acceptance.draw(self._rng, batch) if self._acceptance and self._drafting else repeat(1)
         emitted = []
         total = 0
         for (sequence_id, slot), length in zip(self._running.items(), drawn, strict=False):
@@ -300,6 +317,7 @@ class Engine:
             self._moments[place] += value
         self._generated += count
         if self._acceptance is not None:
+            # A step that drafts nothing is verified all the same, as in the real engine.
             self._verify_calls += batch
         steps, spent_us, tokens = self._gauge
         steps, spent_us, tokens = steps + 1, spent_us + us, tokens + count

@@ -77,8 +77,8 @@ def _gauge_values(books: EngineBooks, about: Introspection) -> dict[str, float]:
         "kv_used_tokens": books.used_tokens,
         "spec_accept_length": books.accept_length,
         "spec_accept_rate": about.accept_rate(books) if speculative else 0,
-        "spec_num_steps": about.curve.num_steps if speculative else 0,
-        "spec_num_draft_tokens": about.curve.draft_tokens if speculative else 0,
+        "spec_num_steps": about.curve.num_steps if books.drafting else 0,
+        "spec_num_draft_tokens": about.draft_tokens() if books.drafting else 0,
         "utilization": books.running / about.limits.max_running_requests,
     }
 

@@ -81,7 +81,7 @@ class Introspection:
             "enable_cache_report": True,
             "load_snapshot_publish_interval": 1,
             "random_seed": self.options.seed,
-            "launch_command": f"crossover engine --curve {self.curve.name} --role {self.options.role}",
+            "launch_command": self._launch_command(),
             "status": "ready",
             "max_total_num_tokens": self.limits.kv_tokens,
             "max_req_input_len": self.options.context_length - 6,
@@ -132,7 +132,7 @@ class Introspection:
 
     def accept_rate(self, books: EngineBooks) -> float:
         """Accepted drafts per proposed draft, since the start."""
-        proposed = self.curve.draft_tokens - 1
+        proposed = self.draft_tokens() - 1
         return max(0.0, books.accept_length - 1.0) / proposed if proposed > 0 else 0.0
 
     def _core(self, books: EngineBooks) -> dict[str, Any]:
@@ -165,6 +165,10 @@ class Introspection:
         }
         return {**state, "avg_spec_accept_length": books.accept_length} if self.options.speculative else state
 
+    def _launch_command(self) -> str:
+        adaptive = " --speculative-adaptive" if self.options.speculative_adaptive else ""
+        return f"crossover engine --curve {self.curve.name} --role {self.options.role}{adaptive}"
+
     def _model_flags(self) -> dict[str, Any]:
         return {
             "model_path": self.model,
@@ -181,14 +185,22 @@ class Introspection:
         }
 
     def _speculative_flags(self) -> dict[str, Any]:
-        on = self.options.speculative
+        on, adaptive = self.options.speculative, self.options.speculative_adaptive
         return {
             "speculative_algorithm": "EAGLE3" if on else None,
             "speculative_num_steps": self.curve.num_steps if on else None,
-            "speculative_eagle_topk": self.curve.topk if on else None,
-            "speculative_num_draft_tokens": self.curve.draft_tokens if on else None,
-            "speculative_adaptive": False,
+            "speculative_eagle_topk": self._topk() if on else None,
+            "speculative_num_draft_tokens": self.draft_tokens() if on else None,
+            "speculative_adaptive": adaptive,
         }
+
+    def _topk(self) -> int:
+        # An engine adapts chains alone.
+        return 1 if self.options.speculative_adaptive else self.curve.topk
+
+    def draft_tokens(self) -> int:
+        """Tokens that it verifies per sequence and step."""
+        return self.curve.num_steps + 1 if self.options.speculative_adaptive else self.curve.draft_tokens
 
 
 def unix_now_s() -> float:

@@ -15,9 +15,9 @@ Row = Sequence[str]
 
 def render(report: Report) -> str:
     """The whole report as lines of text: levels, comparison, notes."""
-    parts = [_aligned([_LEVEL_HEAD, *(_level_row(level) for level in report.levels)])] if report.levels else []
+    parts = [aligned([_LEVEL_HEAD, *(_level_row(level) for level in report.levels)])] if report.levels else []
     if report.comparisons:
-        parts.append(_aligned([_COMPARISON_HEAD, *(_comparison_row(row) for row in report.comparisons)]))
+        parts.append(aligned([_COMPARISON_HEAD, *(_comparison_row(row) for row in report.comparisons)]))
     if report.notes:
         parts.append("".join(f"note: {note}\n" for note in report.notes))
     return "\n".join(parts)
@@ -87,7 +87,7 @@ def _comparison_row(row: Comparison) -> Row:
     )
 
 
-def _aligned(rows: Sequence[Row]) -> str:
+def aligned(rows: Sequence[Row]) -> str:
     """Lines with columns as wide as their widest cell; the first is flush left, the last is left as it is."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []

@@ -23,8 +23,8 @@ _PROBE_TOKENS = 1500
 # A first answer may wait for kernels to be compiled; an engine that takes longer than this is not going to be quick.
 _PROBE_WITHIN_S = 120.0
 
-# A prompt of the longest contexts takes some ten seconds of prefill; sixteen at once wait for each other.
-_WARM_WITHIN_S = 600.0
+# A prompt of the longest contexts takes some ten seconds of prefill; eight at once wait for each other.
+_WARM_WITHIN_S = 300.0
 
 # Between looks at an engine that is to become idle.
 _IDLE_LOOK_S = 0.1
@@ -72,13 +72,13 @@ class ArmDesk:
                 more["min_tokens"] = max_tokens
         return Shape(max_tokens=max_tokens, continuous_usage=self._continuous, more=more)
 
-    async def learn(self, condition: Condition) -> None:
+    async def learn(self, condition: Condition) -> bool:
         """Learn once for each kind of prompts how long a token is, and whether counts come in every chunk. Awaits.
 
-        An engine that fails here is left to fail in the cell, where failures are counted.
+        False where the engine failed; it is left to fail in the cell, where failures are counted.
         """
         if condition.prompts in self._chars_per_token:
-            return
+            return True
         messages = probe(condition.prompts, _PROBE_TOKENS)
         sample = await self._send_one(condition, messages, _PROBE_WITHIN_S)
         if sample.error in ("status 400", "status 422") and self._continuous:
@@ -87,6 +87,7 @@ class ArmDesk:
             self._continuous = sample.error is not None
         if sample.error is None and sample.prompt_tokens:
             self._chars_per_token[condition.prompts] = characters(messages) / sample.prompt_tokens
+        return sample.error is None
 
     async def warm(self, condition: Condition) -> None:
         """Have the engine's prefix cache know every prompt of a warm cell. Awaits; failures show in the cell."""
@@ -94,14 +95,16 @@ class ArmDesk:
         prompts = [ask() for _ in range(WARM_PROMPTS)]
         # Those that share a text come after the one that brings it.
         for some in (prompts[:MATERIALS], prompts[MATERIALS:]):
-            await asyncio.gather(*(self._send_one(condition, one, _WARM_WITHIN_S) for one in some))
+            sent = await asyncio.gather(*(self._send_one(condition, one, _WARM_WITHIN_S) for one in some))
+            if all(sample.error is not None for sample in sent):
+                return
 
     async def until_idle(self, within_s: float) -> int:
         """Wait until the engine has nothing to do; how many sequences it still has after `within_s`, 0 if not told."""
         ends_at_s = self.clock() + within_s
         while True:
             reading = await self.word.read()
-            left = 0 if reading is None else reading.running + reading.waiting
+            left = 0 if reading is None else reading.sequences
             if left == 0 or self.clock() >= ends_at_s:
                 return left
             await asyncio.sleep(_IDLE_LOOK_S)

@@ -7,15 +7,15 @@ import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
 from time import process_time
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from proxy.lab.calibration import counting
 from proxy.lab.calibration.arm import ArmDesk
 from proxy.lab.calibration.counting import Mark
 from proxy.lab.calibration.crowd import Crowd
 from proxy.lab.calibration.engine_word import Reading
-from proxy.lab.calibration.values import Cell, Measurement, Prefix, Source, Span
-from proxy.lab.loadreport import Sample, Window, percentile, spread
+from proxy.lab.calibration.values import Cell, Measurement, Prefix, Quantiles, Source, Span
+from proxy.lab.loadreport import Sample, Window
 
 # While the crowd's first tokens are waited for: often enough not to make a short cell longer.
 _RAMP_LOOK_S = 0.05
@@ -26,6 +26,12 @@ _FULL_LOOKS = 3
 # How often an engine is asked for moments that have moved: it publishes them every fifteen steps, and a window's edge
 # is known as exactly as this.
 _FRESH_LOOK_S = 0.02
+
+# The rate of an answer that was cut short is chance until it has some tokens.
+_MANY_TOKENS = 16
+
+SILENT = "silent"
+"""The error of requests that were taken and got no token."""
 
 
 class Patience(NamedTuple):
@@ -61,8 +67,7 @@ class CellRun:
         """Run the cell. Awaits; whatever fails is in the measurement. Cancelling it ends its load."""
         desk, condition = self._desk, self._cell.condition
         self.strangers = await desk.until_idle(self._patience.idle_s)
-        await desk.learn(condition)
-        if condition.prefix is Prefix.WARM:
+        if await desk.learn(condition) and condition.prefix is Prefix.WARM:
             await desk.warm(condition)
         crowd = Crowd(
             desk.session,
@@ -80,7 +85,8 @@ class CellRun:
             measurement = await self._window(crowd, begun=begun)
         finally:
             await crowd.stop()
-        await desk.until_idle(self._patience.idle_s)
+        if not self.strangers:
+            await desk.until_idle(self._patience.idle_s)
         return measurement
 
     # ------------------------------------------------------------------ before the window
@@ -103,9 +109,7 @@ class CellRun:
 
     async def _is_full(self) -> bool:
         reading = await self._desk.word.read()
-        if reading is None or reading.limit is None:
-            return False
-        return reading.waiting > 0 and reading.running >= reading.limit
+        return reading is not None and reading.waiting > 0 and reading.at_limit
 
     async def _pass(self, crowd: Crowd, seconds: float) -> None:
         """Let time go by, unless nothing but failures comes."""
@@ -156,20 +160,18 @@ class CellRun:
         window = Window(self._started_at_s, begin.at_s, end.at_s)
         decoded = counting.decoding(begin, end, size)
         present = [one for one in (*crowd.ended, *crowd.cut_short) if _ran_in(one, window)]
+        whole = [one for one in crowd.ended if one.error is None and window.holds(one.ended_at_s)]
         counted = counting.count(begin, end, present)
         tokens = counted.tokens if counted is not None else decoded.generated if decoded is not None else 0.0
-        source = Source.SPREAD if counted is None else counted.source
+        source = Source.MOMENTS if decoded is not None else counted.source if counted is not None else Source.SPREAD
         strange = counting.is_disturbed(self._looks, size) or counting.exceeds(begin, end, decoded, counted, size)
-        whole = [one for one in crowd.ended if one.error is None and window.holds(one.ended_at_s)]
-        prompts = [one.prompt_tokens for one in present if one.prompt_tokens is not None]
-        gaps = sorted(crowd.tally.gaps)
         return Measurement(
             cell=self._cell,
             at=at,
             window_s=window_s,
             requests=len(whole),
             tokens=tokens,
-            source=source if decoded is None else Source.MOMENTS,
+            source=source,
             gross_tok_s=tokens / window_s,
             decode_tok_s=None if decoded is None else decoded.tok_s,
             batch=counting.mean_running(self._looks) if decoded is None else decoded.batch,
@@ -177,17 +179,39 @@ class CellRun:
             accept_length=counting.accept_length(begin, end),
             kv_use=counting.mean_kv_use(self._looks),
             cache_hit_rate=counting.cache_hit_rate(begin, end, present),
-            prompt_tokens=sum(prompts) / len(prompts) if prompts else None,
-            ttft_s=counting.quantiles(spread(one.ttft_s for one in present if _began_in(one, window))),
-            tpot_s=counting.quantiles(spread(one.tpot_s for one in present)),
-            request_tok_s=counting.quantiles(spread(one.tokens_per_s for one in present if one.first_at_s is not None)),
-            chunk_gap_p99_s=percentile(gaps, 0.99) if gaps else None,
+            **_of_requests(present, whole, window, size),
+            chunk_gap_p99_s=counting.top_hundredth(crowd.tally.gaps),
             queued=not begun or counting.is_queued(self._looks, decoded, size),
             disturbed=self.strangers > 0 or strange,
-            errors=dict(crowd.errors),
+            errors=_errors(crowd, tokens),
             client_cpu=cpu_s / window_s,
             spent_s=self._clock() - self._started_at_s,
         )
+
+
+class _OfRequests(TypedDict):
+    prompt_tokens: float | None
+    ttft_s: Quantiles | None
+    tpot_s: Quantiles | None
+    request_tok_s: Quantiles | None
+
+
+def _of_requests(present: list[Sample], whole: list[Sample], window: Window, size: int) -> _OfRequests:
+    """What single requests show: those that ended in the window, where they are enough, else all that ran in it."""
+    ran = whole if len(whole) >= size else [one for one in present if (one.completion_tokens or 0) >= _MANY_TOKENS]
+    prompts = [one.prompt_tokens for one in present if one.prompt_tokens is not None]
+    return {
+        "prompt_tokens": sum(prompts) / len(prompts) if prompts else None,
+        "ttft_s": counting.quantiles(one.ttft_s for one in present if _began_in(one, window)),
+        "tpot_s": counting.quantiles(one.tpot_s for one in ran),
+        "request_tok_s": counting.quantiles(one.tokens_per_s for one in ran),
+    }
+
+
+def _errors(crowd: Crowd, tokens: float) -> dict[str, int]:
+    """Failed requests by name; an engine that takes requests and answers none of them fails them all."""
+    errors = crowd.errors
+    return dict(errors) if errors or tokens else {SILENT: crowd.size}
 
 
 def _ran_in(sample: Sample, window: Window) -> bool:

@@ -4,13 +4,13 @@ Looking is done in cell_run.py; what an engine tells is read in engine_word.py.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from proxy.lab.calibration.engine_word import Counters, Reading
 from proxy.lab.calibration.tally import Seen
 from proxy.lab.calibration.values import Quantiles, Source
-from proxy.lab.loadreport import Sample, Spread, Window, tokens_within
+from proxy.lab.loadreport import Sample, Window, percentile, spread, tokens_within
 
 # Below this share of what was asked for, an engine's batch is a queue's doing and not that of answers that change over.
 _FULL_SHARE = 0.9
@@ -18,8 +18,8 @@ _FULL_SHARE = 0.9
 # More tokens than ours by this share are somebody else's; drafts accepted past an answer's end stay below it.
 _MAX_SURPLUS = 0.05
 
-# Sequences above ours that may be an engine's late count: one, or this share of many.
-_MAX_STRANGERS = 0.03
+# Sequences that may be a late count, or an answer that changes over: one, or this share of many.
+_FEW_SHARE = 0.03
 
 # Of the chunks that clients saw, so many may come without a count before the counts are not believed: the next chunk
 # that tells makes good for them.
@@ -90,17 +90,20 @@ def count(begin: Mark, end: Mark, samples: Sequence[Sample]) -> Count | None:
 
 
 def is_queued(looks: Sequence[Reading], decoded: Decoding | None, size: int) -> bool:
-    """Whether the engine ran fewer sequences than were asked of it."""
-    if looks and 2 * sum(look.waiting > 0 for look in looks) > len(looks):
-        return True
+    """Whether the engine ran fewer sequences than were asked of it: by its mean batch, or by what waits in most looks.
+
+    One or a few wait now and then until the step has ended that they came in; with the engine at its limit even one is
+    a queue.
+    """
     batch = decoded.batch if decoded is not None else mean_running(looks)
-    return batch is not None and batch < _FULL_SHARE * size
+    if batch is not None and batch < _FULL_SHARE * size:
+        return True
+    return _most(looks, lambda look: look.waiting > _few(size) or (look.waiting > 0 and look.at_limit))
 
 
 def is_disturbed(looks: Sequence[Reading], size: int) -> bool:
     """Whether the engine had more sequences than ours in most looks."""
-    most = size + max(1.0, _MAX_STRANGERS * size)
-    return 2 * sum(look.running + look.waiting > most for look in looks) > len(looks)
+    return _most(looks, lambda look: look.sequences > size + _few(size))
 
 
 def exceeds(begin: Mark, end: Mark, decoded: Decoding | None, ours: Count | None, size: int) -> bool:
@@ -151,9 +154,24 @@ def mean_kv_use(looks: Sequence[Reading]) -> float | None:
     return math.fsum(told) / len(told) if told else None
 
 
-def quantiles(found: Spread | None) -> Quantiles | None:
-    """A spread in the words of a calibration."""
+def quantiles(values: Iterable[float | None]) -> Quantiles | None:
+    """How the known values lie; None when none is known."""
+    found = spread(values)
     return None if found is None else Quantiles(found.mean, found.p10, found.p50, found.p90, found.p99)
+
+
+def top_hundredth(values: Iterable[float]) -> float | None:
+    """The value that one in a hundred exceeds; None where there are none."""
+    ordered = sorted(values)
+    return percentile(ordered, 0.99) if ordered else None
+
+
+def _few(size: int) -> float:
+    return max(1.0, _FEW_SHARE * size)
+
+
+def _most(looks: Sequence[Reading], holds: Callable[[Reading], bool]) -> bool:
+    return 2 * sum(map(holds, looks)) > len(looks)
 
 
 def _grown(before: float | None, after: float | None) -> float | None:

@@ -75,6 +75,16 @@ class Reading(NamedTuple):
     kv_use: float | None = None
     cache_hit_rate: float | None = None
 
+    @property
+    def sequences(self) -> int:
+        """All that it has, running or waiting."""
+        return self.running + self.waiting
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether it runs as many as it may."""
+        return self.limit is not None and self.running >= self.limit
+
 
 class EngineWord:
     """Asks one engine. Everything it gives may be None: engines differ, and a busy one may be late."""

@@ -25,7 +25,7 @@ class HttpStand:
         self._desks = desks
         self._patience = patience
         self._clock = clock
-        self._notes: dict[str, None] = {}
+        self._strangers: dict[Arm, tuple[int, int]] = {}
 
     def now_s(self) -> float:
         """The clock that cells are timed by, monotonic seconds."""
@@ -33,8 +33,8 @@ class HttpStand:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what was found in the way of measuring, each once, for the reader of the findings."""
-        return tuple(self._notes)
+        """Sentences on what stood in the way of measuring, for the reader of the findings."""
+        return tuple(_strangers(arm, cells, most) for arm, (cells, most) in self._strangers.items())
 
     async def facts(self) -> Mapping[Arm, ArmFacts]:
         """What each arm runs; the model's name is learned here where none was given. Awaits.
@@ -54,8 +54,9 @@ class HttpStand:
             await facts_of(desk)
         run = CellRun(desk, cell, span, self._patience)
         measurement = await run.measure()
-        if run.strangers:
-            self._notes[f"The {cell.arm} engine was not idle when a cell began: it had sequences of others."] = None
+        if measurement.disturbed:
+            cells, most = self._strangers.get(cell.arm, (0, 0))
+            self._strangers[cell.arm] = (cells + 1, max(most, run.strangers))
         return measurement
 
     async def rest(self) -> None:
@@ -73,3 +74,11 @@ async def open_stand(
     async with open_session() as session:
         desks = {arm: ArmDesk(arm, target, session, nonce=nonce, clock=clock) for arm, target in targets.items()}
         yield HttpStand(desks, patience=patience or Patience(), clock=clock)
+
+
+def _strangers(arm: Arm, cells: int, most: int) -> str:
+    before = f", up to {most} sequences of them before a cell began" if most else ""
+    return (
+        f"Other traffic was on the {arm} engine in {cells} of its cells, which do not count{before}:"
+        " give the engines to the calibration alone."
+    )

@@ -24,7 +24,7 @@ from proxy.model import Role
 VIRTUAL_MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
 # Decode steps and steps x sequences that are enough for one window: an accepted length scatters by half of its mean,
-# so 2000 draws leave 1 %, which a window of 20 s at one sequence leaves too; fewer look worse than life, more cost time.
+# so 2000 draws leave 1 %, as 20 s at one sequence do. Fewer look worse than life, more cost time.
 ENOUGH_STEPS = 100
 ENOUGH_DRAWS = 2000
 
@@ -59,7 +59,7 @@ class FasterTime:
     tokens_per_step: float
     tax: float
 
-    def step_ms(self, batch: int, context_tokens: float) -> float:
+    def step_ms(self, batch: float, context_tokens: float) -> float:
         """As `StepTime.step_ms`."""
         drafted = self.speculative.step_ms(batch, context_tokens) / self.tokens_per_step
         return min(drafted, self.baseline.step_ms(batch, context_tokens)) * (1.0 + self.tax)
@@ -70,9 +70,9 @@ class VirtualStand:
 
     `jitter` is the sigma of each step's time, `cell_noise` of each cell's speed (two runs of one cell on a real box
     differ by 1 to 3 %), `drift` the share of speed that both arms lose in an hour. `limits` are running sequences at
-    most, by default what engines take when nobody says. `adaptive_tax` adds the third arm: the faster of the two at each
-    batch, slower by that share. Without `moments` the engines tell only what clients see. `whole` runs every second of
-    a span; otherwise a window ends where it is exact enough, and the clock goes on to where it would have been.
+    most, by default what engines take when nobody says. `adaptive_tax` adds the third arm: the faster of the two at
+    each batch, slower by that share. Without `moments` the engines tell only what clients see. `whole` runs every
+    second of a span; otherwise a window ends where it is exact enough, and the clock goes on to where it would be.
     """
 
     def __init__(
