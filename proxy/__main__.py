@@ -60,15 +60,21 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
     load = commands.add_parser("load", help="measure an endpoint under closed-loop or Poisson load")
     engine = commands.add_parser("engine", help="run one embedded engine")
     curves = commands.add_parser("curves", help="list, show and fit the published curves")
-    if {"load", "engine", "curves"} & set(first):
+    calibrate = commands.add_parser("calibrate", help="measure where the crossover is, and whether there is one")
+    if {"load", "engine", "curves", "calibrate"} & set(first):
         from proxy.lab import curves_command, engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
 
         loadgen.add_arguments(load)
         engine_options.add_arguments(engine)
         curves_command.add_arguments(curves)
+    if "calibrate" in first:
+        from proxy.lab.calibration import command  # noqa: PLC0415
+
+        command.add_arguments(calibrate)
     load.set_defaults(run=_load)
     engine.set_defaults(run=_engine)
     curves.set_defaults(run=_curves)
+    calibrate.set_defaults(run=_calibrate)
 
 
 def _add_status(commands: Any) -> None:
@@ -120,6 +126,15 @@ def _engine(options: argparse.Namespace) -> int:
     from proxy.lab import embedded  # noqa: PLC0415
 
     code: int = uvloop.run(embedded.run_command(options))
+    return code
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    import uvloop  # noqa: PLC0415
+
+    from proxy.lab.calibration import command  # noqa: PLC0415
+
+    code: int = uvloop.run(command.run(options))
     return code
 
 

@@ -66,7 +66,7 @@ def test_every_pin_has_a_hash(kind: str) -> None:
     assert [entry.split("==")[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-@pytest.mark.parametrize(("inner", "outer"), [("run", "dev"), ("dev", "fuzz")])
+@pytest.mark.parametrize(("inner", "outer"), [("run", "calibrate"), ("calibrate", "dev"), ("dev", "fuzz")])
 def test_what_is_tested_and_fuzzed_is_what_is_served(inner: str, outer: str) -> None:
     wanted, found = pins(inner), pins(outer)
     assert {name: found.get(name) for name in wanted} == wanted

@@ -93,9 +93,7 @@ async def _carried_out(aim: Aim, stand: VirtualStand) -> Campaign:
     return campaign
 
 
-def _judged(
-    trial: Trial, truth: Truth, stand: VirtualStand, found: ContextFindings, campaign: Campaign
-) -> Outcome:
+def _judged(trial: Trial, truth: Truth, stand: VirtualStand, found: ContextFindings, campaign: Campaign) -> Outcome:
     crossings = found.verdict.crossings
     holders = [_holder(change, crossings) for change in truth.changes]
     intervals = [one for one in found.contrasts if not one.queued and math.isfinite(one.low)]
@@ -125,7 +123,5 @@ def _holder(change: Change, crossings: Sequence[Crossing]) -> Crossing | None:
 
 def _errors(stand: VirtualStand, arm: Arm, found: ContextFindings) -> tuple[float, ...]:
     return tuple(
-        point.tok_s / stand.true_tok_s(arm, point.concurrency) - 1.0
-        for point in found.curves[arm]
-        if not point.queued
+        point.tok_s / stand.true_tok_s(arm, point.concurrency) - 1.0 for point in found.curves[arm] if not point.queued
     )

@@ -62,6 +62,7 @@ class CellRun:
         self._started_at_s = desk.clock()
         self._looks: list[Reading] = []
         self.strangers = 0
+        self.samples: tuple[Sample, ...] = ()
 
     async def measure(self) -> Measurement:
         """Run the cell. Awaits; whatever fails is in the measurement. Cancelling it ends its load."""
@@ -135,6 +136,7 @@ class CellRun:
         if end.seen.untold > begin.seen.untold:
             await crowd.finish(self._patience.tail_s)
         await crowd.stop()
+        self.samples = (*crowd.ended, *crowd.cut_short)
         return self._measurement(crowd, begin, end, at=at, cpu_s=cpu_s, begun=begun)
 
     async def _mark(self, crowd: Crowd) -> Mark:

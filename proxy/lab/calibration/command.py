@@ -228,7 +228,7 @@ async def _settings(options: argparse.Namespace) -> AsyncIterator[Settings]:
 
 
 def _targets(options: argparse.Namespace, aim: Aim, settings: Settings) -> dict[Arm, ArmTarget]:
-    targets = {}
+    targets: dict[Arm, ArmTarget] = {}
     for arm in aim.arms:
         if arm is Arm.ADAPTIVE:
             key = _key(settings, Role.SPECULATIVE)

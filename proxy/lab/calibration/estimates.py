@@ -10,8 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from scipy.special import stdtrit
-
 from proxy.lab.calibration.values import Arm, Condition, Estimate, Measurement
 from proxy.routing.verdict import Contrast
 
@@ -45,6 +43,8 @@ def interval(values: Sequence[float]) -> Interval:
     mean = math.fsum(values) / count
     if count < MIN_REPEATS:
         return Interval(mean, -math.inf, math.inf, count)
+    from scipy.special import stdtrit  # noqa: PLC0415 - options are parsed and explained without the optional extra
+
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     half = float(stdtrit(count - 1, (1.0 + _CONFIDENCE) / 2.0)) * spread / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
@@ -84,9 +84,17 @@ class Book:
             if not speeds:
                 continue
             found = interval([math.log(speed) for speed in speeds])
-            bounds = (None, None) if math.isinf(found.high) else (math.exp(found.low), math.exp(found.high))
-            queued = self.queued(concurrency, arm)
-            points.append(Estimate(concurrency, math.exp(found.mean), *bounds, repeats=len(speeds), queued=queued))
+            known = math.isfinite(found.high)
+            points.append(
+                Estimate(
+                    concurrency,
+                    math.exp(found.mean),
+                    low=math.exp(found.low) if known else None,
+                    high=math.exp(found.high) if known else None,
+                    repeats=len(speeds),
+                    queued=self.queued(concurrency, arm),
+                )
+            )
         return tuple(points)
 
     def contrasts(self, one: Arm, other: Arm, *, quick: bool = False) -> tuple[Contrast, ...]:

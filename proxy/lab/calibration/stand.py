@@ -4,7 +4,7 @@ One cell is in cell_run.py; what is measured next is the plan's. Everything here
 """
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
@@ -14,15 +14,22 @@ from proxy.lab.calibration.cell_run import CellRun, Patience
 from proxy.lab.calibration.engine_word import ArmTarget
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement, Span
 from proxy.lab.loadcall import Clock, open_session
+from proxy.lab.loadreport import Sample
 
 __all__ = ["ArmTarget", "HttpStand", "Patience", "open_stand"]
+
+
+OnSample = Callable[[Cell, Sample], None]
 
 
 class HttpStand:
     """Measures cells on engines behind HTTP. Not for several cells at once: they would share the machine's core."""
 
-    def __init__(self, desks: Mapping[Arm, ArmDesk], *, patience: Patience, clock: Clock) -> None:
+    def __init__(
+        self, desks: Mapping[Arm, ArmDesk], *, patience: Patience, clock: Clock, on_sample: OnSample | None
+    ) -> None:
         self._desks = desks
+        self._on_sample = on_sample
         self._patience = patience
         self._clock = clock
         self._strangers: dict[Arm, tuple[int, int]] = {}
@@ -54,6 +61,9 @@ class HttpStand:
             await facts_of(desk)
         run = CellRun(desk, cell, span, self._patience)
         measurement = await run.measure()
+        if self._on_sample is not None:
+            for sample in run.samples:
+                self._on_sample(cell, sample)
         if measurement.disturbed:
             cells, most = self._strangers.get(cell.arm, (0, 0))
             self._strangers[cell.arm] = (cells + 1, max(most, run.strangers))
@@ -67,13 +77,18 @@ class HttpStand:
 
 @asynccontextmanager
 async def open_stand(
-    targets: Mapping[Arm, ArmTarget], *, patience: Patience | None = None, clock: Clock = monotonic
+    targets: Mapping[Arm, ArmTarget],
+    *,
+    patience: Patience | None = None,
+    clock: Clock = monotonic,
+    on_sample: OnSample | None = None,
 ) -> AsyncIterator[HttpStand]:
-    """A stand for these arms; its connections close with it. Nothing is asked yet."""
+    """A stand for these arms; its connections close with it. Nothing is asked yet. `on_sample` is told of every request
+    of a cell once that is over, those that the window's end cut short included."""
     nonce = secrets.token_hex(4)
     async with open_session() as session:
         desks = {arm: ArmDesk(arm, target, session, nonce=nonce, clock=clock) for arm, target in targets.items()}
-        yield HttpStand(desks, patience=patience or Patience(), clock=clock)
+        yield HttpStand(desks, patience=patience or Patience(), clock=clock, on_sample=on_sample)
 
 
 def _strangers(arm: Arm, cells: int, most: int) -> str:
