@@ -176,6 +176,32 @@ async def test_a_counter_that_grows_by_more_than_our_tokens_shows_a_stranger() -
     assert got.disturbed
 
 
+@dataclass
+class Publisher(FakeEngine):
+    """Publishes its decode moments only every fifteenth step, as SGLang does."""
+
+    def _loads(self) -> dict[str, object]:
+        assert isinstance(self.script, Teller)
+        steps = self.script.made // (TOKENS_A_STEP * 3) // 15 * 15
+        moments = [steps, steps * 3, steps * STEP_S * 1e6, steps * 9, steps * STEP_S * 3e6, steps * 3 * TOKENS_A_STEP]
+        load = {"num_running_reqs": self.open, "num_waiting_reqs": 0, "decode_moments": moments}
+        return {"loads": [load], "version": "0.5.23"}
+
+
+@leaping
+async def test_moments_that_come_late_are_taken_where_they_are_new() -> None:
+    got = []
+    async with Publisher(script=Teller()) as engine:
+        clock, target = asyncio.get_running_loop().time, ArmTarget(engine.url, EngineKind.SGLANG, model="m")
+        async with open_stand({Arm.BASELINE: target}, clock=clock) as stand:
+            for settle_s in (0.2, 0.6, 1.0, 1.4):
+                cell = Cell(COLD._replace(max_tokens=400), 3, Arm.BASELINE, 0)
+                got.append(await stand.measure(cell, Span(settle_s, 4.0)))
+    assert [one.source for one in got] == [Source.MOMENTS] * 4
+    assert [one.decode_tok_s for one in got] == pytest.approx([3 * TOK_S] * 4)
+    assert not any(one.disturbed for one in got), "what the engine made before the window was counted into it"
+
+
 # ------------------------------------------------------------------ what is asked
 
 

@@ -110,6 +110,11 @@ def test_figures_per_request_are_multiplied_by_the_concurrency(tmp_path: Path) -
     assert _pairs(_read(tmp_path, unit="tokens/s per request"))[1] == (4.0, 200.0, 240.0)
 
 
+@pytest.mark.parametrize("unit", ["speedup", "speed-up ratio (baseline = 1)", "relative throughput"])
+def test_ratios_go_by_several_names(tmp_path: Path, unit: str) -> None:
+    assert _read(tmp_path, unit=unit).assumed_baseline
+
+
 def test_ratios_get_a_baseline_that_is_said_to_be_assumed(tmp_path: Path) -> None:
     points = [{"concurrency": 1, "spec": 1.8, "baseline": 1}, {"concurrency": 64, "spec": 0.6}]
     curve = _read(tmp_path, points, unit="speed-up ratio (baseline = 1)")

@@ -32,7 +32,8 @@ def test_every_shipped_curve_has_a_line(capsys: pytest.CaptureFixture[str]) -> N
     assert [line.split()[0] for line in lines] == list(curves.shipped())
     column = head.index("crossing") + len("crossing")
     row = next(line for line in lines if line.startswith(curves.DEFAULT_CURVE))
-    assert row[:column].split()[1:] == ["crossover", "5.97", "baseline"]
+    assert row.split()[1:5] == ["crossover", "5.97", "baseline", "5"]
+    assert row[:column].endswith(" baseline")
 
 
 def test_a_word_chooses_among_them_and_json_has_all_of_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@ import itertools
 import orjson
 import pytest
 from fakes.sse_server import DONE, ROLE, Reply, SseServer, by, delta, event, usage, whole
+from fakes.until import until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from proxy.errors import UpstreamError
 from proxy.lab.loadcall import Answer, Shape, Target, call, first_model, open_session
 from proxy.lab.loadreport import Sample
 from proxy.model import Role
+from proxy.tasks import end, spawn
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 STREAM = b": comment\n\n" + b"".join(whole(tokens=9, chunks=3)).replace(b"\n", b"\r\n")
@@ -79,6 +81,74 @@ def test_first_and_last_content_are_the_instants_they_came_and_usage_is_neither(
     for at_s, piece in enumerate([ROLE, delta(content="a"), delta(content="b"), delta(), usage(2), DONE]):
         answer.feed(piece, float(at_s))
     assert (answer.first_at_s, answer.last_at_s) == (1.0, 2.0)
+
+
+SAID = [{"role": "user", "content": "hello"}]
+
+
+class Watcher:
+    """Keeps what an answer tells as it comes."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[bool, bool, int, float | None]] = []
+
+    def event(self, *, visible: bool, told: bool, new_tokens: int, gap_s: float | None) -> None:
+        self.seen.append((visible, told, new_tokens, gap_s))
+
+
+def told(tokens: int, **says: object) -> bytes:
+    choice = {"index": 0, "delta": says, "finish_reason": None}
+    return event(choices=[choice], usage={"prompt_tokens": 7, "completion_tokens": tokens})
+
+
+def watched(*pieces: bytes) -> list[tuple[bool, bool, int, float | None]]:
+    watcher = Watcher()
+    answer = Answer(stream=True, watch=watcher)
+    for second, piece in enumerate(pieces):
+        answer.feed(piece, float(second))
+    return watcher.seen
+
+
+def test_who_watches_an_answer_is_told_the_tokens_of_each_chunk() -> None:
+    assert watched(told(1, role="assistant"), told(1, content="a"), told(4, content="b"), usage(5), DONE) == [
+        (False, True, 1, None),
+        (True, True, 0, None),
+        (True, True, 3, 1.0),
+        (False, True, 1, None),
+    ]
+
+
+def test_a_count_that_comes_only_at_the_end_is_told_to_nobody_as_new() -> None:
+    assert watched(delta(content="a"), delta(content="b"), usage(9), DONE) == [
+        (True, False, 0, None),
+        (True, False, 0, 1.0),
+        (False, False, 0, None),
+    ]
+
+
+async def test_a_request_that_was_given_up_leaves_what_its_answer_told() -> None:
+    answer = Answer(stream=True)
+    async with SseServer(lambda *_: Reply([told(3, content="a")], ending="hang")) as server, open_session() as session:
+        calling = spawn(call(session, Target(server.url, "m"), Shape(), SAID, answer=answer), name="call")
+        await until(lambda: answer.first_at_s is not None)
+        await end(calling)
+    assert answer.completion_tokens == 3
+
+
+async def test_a_shape_asks_for_counts_in_every_chunk_and_for_more() -> None:
+    async with SseServer(lambda *_: Reply(whole())) as server, open_session() as session:
+        shape = Shape(continuous_usage=True, more={"ignore_eos": True})
+        await call(session, Target(server.url, "m"), shape, SAID)
+    assert server.bodies[0]["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert server.bodies[0]["ignore_eos"] is True
+
+
+def test_cached_prompt_tokens_are_read_where_they_are_told() -> None:
+    answer = Answer(stream=True)
+    answer.feed(event(choices=[], usage={"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}), 0.0)
+    assert answer.cached_tokens == 5
+    answer.feed(event(choices=[], usage={"prompt_tokens": 7, "prompt_tokens_details": None}), 0.0)
+    assert answer.cached_tokens == 5
 
 
 async def test_tokens_come_from_usage_when_chunks_carry_several() -> None:

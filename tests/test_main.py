@@ -39,7 +39,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(command in said for command in ("serve", "check", "load", "engine", "status", "key"))
+    assert all(command in said for command in ("serve", "check", "load", "engine", "curves", "status", "key"))
 
 
 @pytest.mark.parametrize(

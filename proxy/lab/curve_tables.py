@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from proxy.lab.fitting import Fit
 
 _HEAD = ("name", "kind", "crossing", "points", "hardware", "model", "source")
+_WORDS = tuple(place for place, head in enumerate(_HEAD) if head in {"kind", "hardware", "model"})
 # Long enough to tell boxes and models apart, short enough that a row fits a wide terminal.
 _MAX_CELL = 30
 _UNITS = {
@@ -34,7 +35,7 @@ _UNITS = {
 
 def listing(curves: Sequence[Curve]) -> str:
     """One line for each curve."""
-    return aligned([_HEAD, *(_row(curve) for curve in curves)])
+    return aligned([_HEAD, *(_row(curve) for curve in curves)], left=_WORDS)
 
 
 def listing_json(curves: Sequence[Curve]) -> bytes:

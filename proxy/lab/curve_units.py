@@ -39,9 +39,9 @@ def unit_of(raw: Mapping[str, Any], fit: ModelM | None) -> Unit:
     """The unit of a file. Raises ValueError with the mend for one that is not known, or needs a number of GPUs."""
     name = str(raw.get("unit") or "output tok/s, whole server")
     said = name.lower()
-    if "ratio" in said or "speed-up" in said or "speedup" in said:
+    if re.search(r"ratio|speed.?up|relative|normali[sz]ed", said):
         return _ratios(name, fit)
-    if "latency" in said and said.replace(" ", "").startswith("1/"):
+    if re.match(r"1 ?/.*latency", said):
         return _inverse_latencies(name)
     if not re.search(r"tok(en)?s?( ?/ ?| per )s", said):
         raise ValueError(
@@ -50,7 +50,7 @@ def unit_of(raw: Mapping[str, Any], fit: ModelM | None) -> Unit:
         )
     if re.search(r"(per|/) ?(gpu|card|accelerator|device)", said):
         return _per_card(name, raw)
-    if re.search(r"(per|/) ?(request|user|stream|sequence)", said):
+    if re.search(r"(per|/) ?(request|user|stream|sequence|client)", said):
         return Unit(name, lambda concurrency, speeds: _scaled(speeds, concurrency))
     factor = _told_cards(raw) if raw.get("server_multiplier") is not None else 1.0
     return Unit(name, lambda _, speeds: _scaled(speeds, factor or 1.0))

@@ -77,7 +77,8 @@ def _is_side_table(path: Path) -> bool:
 def _known(name: str) -> str:
     """What to say to someone who asked for a name that is not there."""
     names = shipped()
-    alike = [known for known in names if name.lower() in known.lower()]
+    asked = name.lower().removesuffix(".json")
+    alike = [known for known in names if asked in known.lower()]
     if alike:
         return f"known curves like it: {', '.join(alike[:_MAX_NAMES])}"
     families = sorted({known.partition("_")[0] for known in names})

@@ -54,14 +54,13 @@ def _list(options: argparse.Namespace) -> None:
 
 def _show(options: argparse.Namespace) -> None:
     curve = find(options.name)
-    sys.stdout.write(curve_tables.description(curve))
-    for kind, path in (("svg", options.svg), ("png", options.png)):
-        if path is not None:
-            extra.need()
-            curve_plots.picture(curve, path, kind)
-            sys.stdout.write(f"drawn        {path}\n")
-            return
-    sys.stdout.write(f"\n{curve_plots.letters(curve)}")
+    kind, path = ("svg", options.svg) if options.svg else ("png", options.png)
+    if path is None:
+        sys.stdout.write(f"{curve_tables.description(curve)}\n{curve_plots.letters(curve)}")
+        return
+    extra.need()
+    curve_plots.picture(curve, path, kind)
+    sys.stdout.write(f"{curve_tables.description(curve)}drawn        {path}\n")
 
 
 def _fit(options: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """A load's report as text for a terminal and as JSON. What the figures mean is in lab/loadreport.py."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import orjson
 
@@ -87,14 +87,15 @@ def _comparison_row(row: Comparison) -> Row:
     )
 
 
-def aligned(rows: Sequence[Row]) -> str:
-    """Lines with columns as wide as their widest cell; the first is flush left, the last is left as it is."""
+def aligned(rows: Sequence[Row], *, left: Container[int] = ()) -> str:
+    """Lines with columns as wide as their widest cell: the first and those of `left` flush left, the last as it is."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
         first, *middle = row[:-1]
         cells = [first.ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(middle, widths[1:-1], strict=True)]
+        for column, cell in enumerate(middle, 1):
+            cells.append(cell.ljust(widths[column]) if column in left else cell.rjust(widths[column]))
         lines.append("  ".join([*cells, row[-1]]).rstrip() + "\n")
     return "".join(lines)
 
