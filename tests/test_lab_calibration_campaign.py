@@ -1,0 +1,80 @@
+"""Carrying a plan out on engine models: what is kept, what a cut costs, and that a run that goes on ends as it would."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.lab import curves
+from proxy.lab.calibration.campaign import Campaign
+from proxy.lab.calibration.findings import conclude
+from proxy.lab.calibration.plan import Aim
+from proxy.lab.calibration.record import Record, Run
+from proxy.lab.calibration.values import Arm, Cell, Findings, Measurement, Span
+from proxy.lab.calibration.virtual import VirtualStand
+
+AIM = Aim(concurrencies=(1, 4, 8, 16), budget_s=3600.0)
+
+
+class Cut(VirtualStand):
+    """A stand whose machine is switched off in the middle of the n-th cell."""
+
+    left = 10**9
+
+    async def measure(self, cell: Cell, span: Span) -> Measurement:
+        self.left -= 1
+        if self.left < 0:
+            raise asyncio.CancelledError
+        return await super().measure(cell, span)
+
+
+def stand(seed: int = 3, cells: int = 10**9) -> Cut:
+    made = Cut(curves.find(curves.DEFAULT_CURVE), seed)
+    made.left = cells
+    return made
+
+
+async def carried_out(folder: Path, place: Cut) -> Findings:
+    """One run in a folder, whatever the folder holds; a cut is passed over."""
+    record = Record(folder)
+    facts = await place.facts()
+    record.begin(Run(AIM, facts, "2026-01-01T00:00:00Z"))
+    campaign = Campaign(AIM, place, facts, record.measurements)
+    try:
+        await campaign.carry_out(record.add)
+    except asyncio.CancelledError:
+        assert not campaign.finished
+    return conclude(AIM, facts, campaign.measurements, measured_at="x", spent_s=campaign.spent_s)
+
+
+@pytest.mark.parametrize("cells", [1, 17, 30])
+async def test_a_run_cut_in_the_middle_goes_on_and_ends_with_the_verdict_of_a_whole_one(
+    tmp_path: Path, cells: int
+) -> None:
+    whole = await carried_out(tmp_path / "whole", stand())
+    before = await carried_out(tmp_path / "cut", stand(cells=cells))
+    assert len(before.measurements) == cells
+    after = await carried_out(tmp_path / "cut", stand(seed=4))
+    assert after.measurements[:cells] == before.measurements
+    assert after.main[0].verdict.kind is whole.main[0].verdict.kind
+    one, other = after.main[0].verdict.crossings[0], whole.main[0].verdict.crossings[0]
+    assert max(one.low, other.low) <= min(one.high, other.high)
+
+
+async def test_the_time_of_an_earlier_run_counts_towards_the_budget(tmp_path: Path) -> None:
+    before = await carried_out(tmp_path, stand(cells=12))
+    after = await carried_out(tmp_path, stand(cells=0))
+    assert after.spent_s == pytest.approx(sum(one.spent_s for one in before.measurements))
+
+
+async def test_where_it_stands_is_told_while_it_runs() -> None:
+    place = stand()
+    campaign = Campaign(AIM, place, await place.facts())
+    said = []
+    await campaign.carry_out(lambda measurement: said.append(campaign.standing()))
+    first = said[0]
+    assert first.cell is not None
+    assert (first.cell.concurrency, first.cell.arm, first.cells) == (1, Arm.SPECULATIVE, 1)
+    assert all(0.0 < standing.spent_s <= standing.budget_s for standing in said)
+    assert campaign.finished
+    assert campaign.standing().cell is None
