@@ -1,4 +1,4 @@
-"""Carrying a plan out on engine models: what is kept, what a cut costs, and that a run that goes on ends as it would."""
+"""Carrying a plan out on engine models: what is kept, what a cut costs, and that going on ends as a whole run would."""
 
 import asyncio
 from pathlib import Path

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from proxy.lab.calibration.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, 
 from proxy.lab.calibration.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
 from proxy.lab.calibration.record import Record, Run
 from proxy.lab.calibration.stand import ArmTarget, open_stand
-from proxy.lab.calibration.values import Arm, ArmFacts, Findings, RunningRouting
+from proxy.lab.calibration.values import Arm, ArmFacts, Findings, Measurement, RunningRouting
 from proxy.lab.demo import Demo
 from proxy.lab.interrupt import EXIT_INTERRUPTED, progress, until_interrupted
 from proxy.lab.options import duration_s, list_of, positive, server_url, token_counts
@@ -32,6 +33,9 @@ Word = TypeVar("Word", PromptKind, Arm)
 DEFAULT_OUT = Path("calibration")
 
 _BAR_WIDTH = 24
+
+# To the line's begin and empty: a progress line may stand there.
+_WIPE = "\r\x1b[K"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,10 +85,20 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
         _take_up(record, Run(aim, facts, _now()), again=options.again)
         campaign = Campaign(aim, stand, facts, record.measurements)
         async with progress(lambda: progress_line(campaign.standing()), "calibrate-progress"):
-            interrupted = await until_interrupted(campaign.carry_out(record.add), "calibrate")
+            interrupted = await until_interrupted(campaign.carry_out(partial(_keep, record)), "calibrate")
         await stand.rest()
     record.note(replace(_run_of(record), spent_s=campaign.spent_s, finished=not interrupted))
     return _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
+
+
+def _keep(record: Record, measurement: Measurement) -> None:
+    """Keep a cell, and say at once what makes it useless: an operator may be able to end it."""
+    record.add(measurement)
+    cell = measurement.cell
+    if measurement.disturbed or measurement.cut:
+        faults = ", ".join(f"{count} x {name}" for name, count in measurement.errors.items())
+        why = f"requests failed ({faults})" if measurement.cut else "other traffic ran on that engine"
+        sys.stderr.write(f"{_WIPE}{cell.arm} at {cell.concurrency} cannot be used: {why}\n")
 
 
 def _finish(
