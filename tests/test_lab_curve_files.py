@@ -147,7 +147,7 @@ def test_the_number_of_cards_is_read_from_the_hardware() -> None:
         ({"spec_config": "EAGLE3 5/4/16 tree"}, (5, 4)),
         ({"spec_config": "mtp num_speculative_tokens=2"}, (2, 1)),
         ({"spec_config": "EAGLE3 K=8", "verify_tokens_per_req": 9}, (8, 1)),
-        ({"spec_config": "tree_k21 (depth 3)", "verify_tokens_per_req": 22}, (3, 1)),
+        ({"spec_config": "tree_k21 (depth 3)", "verify_tokens_per_req": 22}, (3, 7)),
         ({"verify_tokens_per_req": 6}, (5, 1)),
         ({"num_steps": 4, "topk": 2, "spec_config": "steps 9"}, (4, 2)),
         ({"spec_config": "steps 1", "accept_len": 2.9}, (2, 1)),

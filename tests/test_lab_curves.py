@@ -87,7 +87,7 @@ def test_crossings_are_every_change_of_the_winner() -> None:
 
 
 def test_a_tie_on_the_way_is_where_the_lead_was_lost() -> None:
-    assert curves.crossings(_of((1, 4, 2), (4, 2, 2), (8, 2, 2), (16, 2, 4))) == ((4.0, Role.BASELINE),)
+    assert curves.crossings(_of((1, 4, 2), (2, 2, 2), (8, 2, 2), (16, 2, 4))) == ((2.0, Role.BASELINE),)
 
 
 @pytest.mark.parametrize(

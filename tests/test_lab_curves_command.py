@@ -1,6 +1,7 @@
 """`crossover curves`: what it prints and writes, and its exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -126,8 +127,9 @@ def test_listing_and_showing_load_neither_scipy_nor_matplotlib() -> None:
 
 
 def test_a_reader_that_has_had_enough_is_no_failure() -> None:
-    command = [sys.executable, "-m", "proxy", "curves", "list"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "proxy", "curves", "show", "seed"]
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    process = subprocess.Popen(command, cwd=ROOT, env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
     _, complaint = process.communicate()

@@ -81,6 +81,7 @@ def test_a_dense_model_gets_no_term_for_experts() -> None:
 def test_contexts_together_tell_what_attention_costs() -> None:
     truth = ModelM(t0=9, m=0, ne=1, c=0.1, d0=2, d1=0, tau=2.2, verify_tokens=4, k=2e-5, a=3.0)
     found = fit([_made(truth, context) for context in (1000, 16_000, 64_000)])
+    assert set(found.free) == {"t0", "c", "d0", "k", "a", "tau"}
     assert found.model.k == pytest.approx(truth.k, rel=0.05)
     assert found.model.a == pytest.approx(truth.a, rel=0.15)
 

@@ -68,7 +68,7 @@ def decode(name: str, raw: object, shared: curve_fits.Parameters | None = None) 
         verified=raw.get("verified") is True,
         context_tokens=round(_quantity(raw, "context_tokens", least=0.0) or 0.0),
         num_steps=num_steps,
-        topk=_topk(raw),
+        topk=_topk(raw, verify_tokens, num_steps),
         prefill_tokens_per_s=_quantity(raw, "prefill_tokens_per_s") or DEFAULT_PREFILL_TOKENS_PER_S,
         title=_text(raw, "name") or name,
         kind=_text(raw, "kind") or _UNTOLD,
@@ -167,8 +167,9 @@ def _steps(
     return steps, (f"{steps} drafting steps are assumed: the source does not say how many",)
 
 
-def _topk(raw: Mapping[str, Any]) -> int:
-    return _whole(raw, "topk") or _matched(_TOPK, raw) or 1
+def _topk(raw: Mapping[str, Any], verify_tokens: int | None, num_steps: int) -> int:
+    """As told; else what it takes to draft V tokens in so many steps: more than one a step is a tree."""
+    return _whole(raw, "topk") or _matched(_TOPK, raw) or max(1, math.ceil(((verify_tokens or 1) - 1) / num_steps))
 
 
 def _matched(pattern: re.Pattern[str], raw: Mapping[str, Any]) -> int | None:
