@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from proxy.lab.curves import Curve, crossings, kind_of
-from proxy.lab.law_check import DRAFT_SHARE, PROBES, LawCheck
+from proxy.lab.law_check import PROBES, LawCheck
 from proxy.lab.loadtable import aligned
 from proxy.model import Role
 
@@ -135,7 +135,7 @@ def _law(check: LawCheck | None) -> str:
         return "too few points"
     beyond = f", {check.outside} cells need the baseline beyond its points" if check.outside else ""
     return (
-        f"from the baseline and {PROBES} probes, drafting at {DRAFT_SHARE:.0%} of a step: tau {check.tau:.2f}, error "
+        f"from the baseline and {PROBES} probes, with tau {check.tau:.2f}: error "
         f"{check.median_error:.1%} (median), {check.greatest_error:.1%} (greatest); winner right in "
         f"{check.winners_right} of {check.winners}{beyond}"
     )
