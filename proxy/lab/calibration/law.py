@@ -7,8 +7,8 @@ them first. So with T(n) the baseline's step time over n sequences, tau the toke
 
 which holds for short contexts; a wide tree's verification may cost less than V separate sequences, since its branches
 share their context. Therefore V is taken as the engine says it only while the probes agree (d would not be negative);
-else the width that explains both probes best takes its place. On the 59 published curves with a known V the law is off by
-6.5 % in the median and names the faster arm in 232 of 258 cells (`crossover curves fit NAME` shows it for each).
+else the width that explains both probes best takes its place. On 59 published curves with a known V the law is off by
+6.5 % in the median and names the faster arm in 232 of 258 cells (`crossover curves fit NAME` shows one).
 """
 
 import math
