@@ -276,6 +276,17 @@ async def test_a_warm_cell_finds_its_prompts_in_the_cache_and_a_cold_one_does_no
     assert warm.ttft_s.p50 < cold.ttft_s.p50
 
 
+@leaping
+async def test_prompts_are_sent_ahead_only_when_the_cache_may_not_have_them() -> None:
+    async with bench() as one:
+        ahead = []
+        for condition in (SHORT, SHORT, SHORT._replace(prefix=Prefix.COLD), SHORT):
+            before = one.engine.books().finished
+            got = await one.measure(1, condition, span=Span(0.0, 0.5))
+            ahead.append(one.engine.books().finished - before - got.requests)
+    assert [count >= 16 for count in ahead] == [True, False, False, True]
+
+
 @pytest.mark.parametrize("context_tokens", [1024, 8192, 32768])
 @leaping
 async def test_the_mean_context_while_decoding_is_the_one_asked_for(context_tokens: int) -> None:
