@@ -10,7 +10,7 @@ from itertools import count
 import aiohttp
 
 from proxy.lab.calibration.engine_word import ArmTarget, EngineWord
-from proxy.lab.calibration.questions import CHARS_PER_TOKEN, MATERIALS, WARM_PROMPTS, characters, probe, question
+from proxy.lab.calibration.questions import CHARS_PER_TOKEN, MATERIALS, PROMPTS, characters, probe, question
 from proxy.lab.calibration.values import Arm, Condition, Ending, Prefix
 from proxy.lab.loadcall import Clock, Shape, Target, call
 from proxy.lab.loadreport import Sample
@@ -28,6 +28,9 @@ _WARM_WITHIN_S = 300.0
 
 # With more of the KV pool in use than this, what no sequence holds may have been thrown out of the prefix cache.
 _CROWDED_KV = 0.5
+
+# The longest answers on a slow and crowded engine take many minutes; a cell ends them when its window is over.
+_ANSWER_WITHIN_S = 3600.0
 
 # Between looks at an engine that is to become idle.
 _IDLE_LOOK_S = 0.1
@@ -74,7 +77,7 @@ class ArmDesk:
             more["ignore_eos"] = True
             if self.engine is EngineKind.VLLM:
                 more["min_tokens"] = max_tokens
-        return Shape(max_tokens=max_tokens, continuous_usage=self._continuous, more=more)
+        return Shape(max_tokens, timeout_s=_ANSWER_WITHIN_S, continuous_usage=self._continuous, more=more)
 
     async def learn(self, condition: Condition) -> bool:
         """Learn once for each kind of prompts how long a token is, and whether counts come in every chunk. Awaits.
@@ -98,7 +101,7 @@ class ArmDesk:
         if self._warmed == condition:
             return
         ask = self.asking(condition)
-        prompts = [ask() for _ in range(WARM_PROMPTS)]
+        prompts = [ask() for _ in range(PROMPTS)]
         # Those that share a text come after the one that brings it.
         for some in (prompts[:MATERIALS], prompts[MATERIALS:]):
             sent = await asyncio.gather(*(self._send_one(condition, one, _WARM_WITHIN_S) for one in some))
