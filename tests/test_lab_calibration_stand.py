@@ -249,6 +249,17 @@ async def test_a_cell_on_an_engine_that_is_gone_ends_early() -> None:
 
 
 @leaping
+async def test_a_cell_whose_engine_dies_in_mid_load_ends_early() -> None:
+    async with bench() as one:
+        measuring = spawn(one.measure(4, span=Span(100.0, 100.0)), name="measure")
+        await until(lambda: one.engine.books().finished > 24, within_s=60.0)
+        one.engine.kill()
+        got = await measuring
+    assert got.errors == {"cut": 4}
+    assert got.spent_s < 60.0
+
+
+@leaping
 async def test_an_engine_that_never_answers_holds_a_cell_up_for_a_bounded_time() -> None:
     async with bench(patience=Patience(stalled_s=3.0)) as one:
         await one.measure(2, span=Span(0.5, 0.5))
