@@ -5,7 +5,7 @@ import pytest
 from proxy.lab.calibration import counting
 from proxy.lab.calibration.counting import Count, Decoding, Mark
 from proxy.lab.calibration.engine_word import Counters, Reading
-from proxy.lab.calibration.tally import Seen
+from proxy.lab.calibration.tally import Seen, Tally
 from proxy.lab.calibration.values import Source
 from proxy.lab.loadreport import Sample
 
@@ -97,6 +97,15 @@ def test_a_counter_that_fell_was_begun_anew() -> None:
     assert counting.count(mark(generated=80.0), mark(10.0, generated=70.0), []) is None
 
 
+def test_pauses_between_chunks_are_kept_only_while_the_window_is_open() -> None:
+    tally = Tally()
+    for counts, gap_s in ((False, 1.0), (True, 2.0), (True, None), (False, 3.0)):
+        tally.counts = counts
+        tally.event(visible=True, told=False, new_tokens=2, gap_s=gap_s)
+    assert list(tally.gaps) == [2.0]
+    assert tally.seen() == Seen(8, 4, 4)
+
+
 def looks(*pairs: tuple[int, int], limit: int | None = None) -> list[Reading]:
     return [Reading(running, waiting, limit) for running, waiting in pairs]
 
@@ -107,6 +116,7 @@ def looks(*pairs: tuple[int, int], limit: int | None = None) -> list[Reading]:
         (looks((3, 0)), 3.5, 4, True),
         (looks((4, 0)), 3.8, 4, False),
         (looks((4, 1), (4, 1)), 3.8, 4, False),
+        (looks((48, 1), (48, 1), limit=48), 48.0, 49, True),
         (looks((48, 2), (48, 2), limit=48), 48.0, 50, True),
         (looks((48, 2), (50, 0), (50, 0), limit=48), 49.0, 50, False),
         (looks((46, 4), (46, 4)), 46.0, 50, True),

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.lab.calibration.material import material
-from proxy.lab.calibration.questions import MATERIALS, WARM_PROMPTS, characters, prompt_tokens, question
+from proxy.lab.calibration.questions import MATERIALS, PROMPTS, characters, prompt_tokens, question
 from proxy.lab.calibration.values import Condition, Prefix
 from proxy.lab.prompts import PromptKind, choose
 
@@ -37,8 +37,8 @@ def test_the_question_itself_stands_at_the_end() -> None:
 
 
 def test_warm_prompts_come_again_and_share_what_they_begin_with() -> None:
-    texts = [question(LONG, index, 4.0)[0]["content"] for index in range(2 * WARM_PROMPTS)]
-    assert texts[:WARM_PROMPTS] == texts[WARM_PROMPTS:]
+    texts = [question(LONG, index, 4.0)[0]["content"] for index in range(2 * PROMPTS)]
+    assert texts[:PROMPTS] == texts[PROMPTS:]
     assert len({text[:1000] for text in texts}) == MATERIALS
     most = round(0.9 * len(texts[0]))
     assert texts[0][:most] == texts[MATERIALS][:most]

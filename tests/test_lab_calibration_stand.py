@@ -153,6 +153,21 @@ async def test_answers_that_change_over_are_no_queue() -> None:
     assert not got.queued
 
 
+@leaping
+async def test_an_engine_at_its_limit_is_not_waited_for_to_take_more() -> None:
+    async with bench(replace(STEADY, max_running_requests=2)) as one:
+        got = await one.measure(4, answers_of(4000), span=Span(1.0, 2.0))
+        assert got.queued
+        assert got.spent_s < 3.0 + Patience().stalled_s / 2
+
+
+@leaping
+async def test_requests_of_before_the_window_do_not_count() -> None:
+    async with bench() as one:
+        got = await one.measure(2, answers_of(16), span=Span(10.0, 1.0))
+        assert 0 < got.requests < one.engine.books().finished / 4
+
+
 async def stranger(one: Bench, sequences: int, max_tokens: int) -> None:
     """Somebody else's load on the engine."""
     target, shape = Target(one.engine.url, one.engine.model_name), Shape(max_tokens, more={"ignore_eos": True})
@@ -178,10 +193,10 @@ async def test_a_cell_is_disturbed_when_somebody_else_comes_during_it(sequences:
 @leaping
 async def test_a_cell_is_disturbed_when_the_engine_never_was_idle_before_it() -> None:
     async with bench(patience=Patience(idle_s=1.0)) as one:
-        other = spawn(stranger(one, 2, 400), name="stranger")
+        other = spawn(stranger(one, 2, 200), name="stranger")
         await until(lambda: one.engine.books().running >= 2)
-        got = await one.measure(2, span=Span(8.0, 2.0))
-        await end(other)
+        got = await one.measure(2, span=Span(20.0, 2.0))
+        assert other.done(), "the window was to be without strangers"
     assert got.disturbed
     assert "2 sequences" in one.stand.notes[0]
 
@@ -234,6 +249,17 @@ async def test_a_cell_on_an_engine_that_is_gone_ends_early() -> None:
 
 
 @leaping
+async def test_a_cell_whose_engine_dies_in_mid_load_ends_early() -> None:
+    async with bench() as one:
+        measuring = spawn(one.measure(4, span=Span(100.0, 100.0)), name="measure")
+        await until(lambda: one.engine.books().finished > 24, within_s=60.0)
+        one.engine.kill()
+        got = await measuring
+    assert got.errors == {"cut": 4}
+    assert got.spent_s < 60.0
+
+
+@leaping
 async def test_an_engine_that_never_answers_holds_a_cell_up_for_a_bounded_time() -> None:
     async with bench(patience=Patience(stalled_s=3.0)) as one:
         await one.measure(2, span=Span(0.5, 0.5))
@@ -259,6 +285,17 @@ async def test_a_warm_cell_finds_its_prompts_in_the_cache_and_a_cold_one_does_no
     assert warm.ttft_s is not None
     assert cold.ttft_s is not None
     assert warm.ttft_s.p50 < cold.ttft_s.p50
+
+
+@leaping
+async def test_prompts_are_sent_ahead_only_when_the_cache_may_not_have_them() -> None:
+    async with bench() as one:
+        ahead = []
+        for condition in (SHORT, SHORT, SHORT._replace(prefix=Prefix.COLD), SHORT):
+            before = one.engine.books().finished
+            got = await one.measure(1, condition, span=Span(0.0, 0.5))
+            ahead.append(one.engine.books().finished - before - got.requests)
+    assert [count >= 16 for count in ahead] == [True, False, False, True]
 
 
 @pytest.mark.parametrize("context_tokens", [1024, 8192, 32768])

@@ -202,6 +202,24 @@ async def test_moments_that_come_late_are_taken_where_they_are_new() -> None:
     assert not any(one.disturbed for one in got), "what the engine made before the window was counted into it"
 
 
+@dataclass
+class Shared(FakeEngine):
+    """Runs two sequences more than the clients of the test have there."""
+
+    def _loads(self) -> dict[str, object]:
+        others = 2 if self.open else 0
+        return {"loads": [{"num_running_reqs": self.open + others, "num_waiting_reqs": 0}], "version": "0.5.23"}
+
+
+@leaping
+async def test_sequences_that_are_not_ours_show_a_stranger_where_no_tokens_are_told() -> None:
+    async with Shared(script=Teller(continuous=False)) as engine:
+        clock, target = asyncio.get_running_loop().time, ArmTarget(engine.url, EngineKind.SGLANG, model="m")
+        async with open_stand({Arm.BASELINE: target}, clock=clock) as stand:
+            got = await stand.measure(Cell(COLD, 3, Arm.BASELINE, 0), Span(1.0, 4.0))
+    assert got.disturbed
+
+
 # ------------------------------------------------------------------ what is asked
 
 

@@ -83,9 +83,6 @@ def test_first_and_last_content_are_the_instants_they_came_and_usage_is_neither(
     assert (answer.first_at_s, answer.last_at_s) == (1.0, 2.0)
 
 
-SAID = [{"role": "user", "content": "hello"}]
-
-
 class Watcher:
     """Keeps what an answer tells as it comes."""
 
@@ -129,7 +126,7 @@ def test_a_count_that_comes_only_at_the_end_is_told_to_nobody_as_new() -> None:
 async def test_a_request_that_was_given_up_leaves_what_its_answer_told() -> None:
     answer = Answer(stream=True)
     async with SseServer(lambda *_: Reply([told(3, content="a")], ending="hang")) as server, open_session() as session:
-        calling = spawn(call(session, Target(server.url, "m"), Shape(), SAID, answer=answer), name="call")
+        calling = spawn(call(session, Target(server.url, "m"), Shape(), MESSAGES, answer=answer), name="call")
         await until(lambda: answer.first_at_s is not None)
         await end(calling)
     assert answer.completion_tokens == 3
@@ -138,7 +135,7 @@ async def test_a_request_that_was_given_up_leaves_what_its_answer_told() -> None
 async def test_a_shape_asks_for_counts_in_every_chunk_and_for_more() -> None:
     async with SseServer(lambda *_: Reply(whole())) as server, open_session() as session:
         shape = Shape(continuous_usage=True, more={"ignore_eos": True})
-        await call(session, Target(server.url, "m"), shape, SAID)
+        await call(session, Target(server.url, "m"), shape, MESSAGES)
     assert server.bodies[0]["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert server.bodies[0]["ignore_eos"] is True
 

@@ -10,7 +10,7 @@ from itertools import count
 import aiohttp
 
 from proxy.lab.calibration.engine_word import ArmTarget, EngineWord
-from proxy.lab.calibration.questions import CHARS_PER_TOKEN, MATERIALS, WARM_PROMPTS, characters, probe, question
+from proxy.lab.calibration.questions import CHARS_PER_TOKEN, MATERIALS, PROMPTS, characters, probe, question
 from proxy.lab.calibration.values import Arm, Condition, Ending, Prefix
 from proxy.lab.loadcall import Clock, Shape, Target, call
 from proxy.lab.loadreport import Sample
@@ -25,6 +25,12 @@ _PROBE_WITHIN_S = 120.0
 
 # A prompt of the longest contexts takes some ten seconds of prefill; eight at once wait for each other.
 _WARM_WITHIN_S = 300.0
+
+# With more of the KV pool in use than this, what no sequence holds may have been thrown out of the prefix cache.
+_CROWDED_KV = 0.5
+
+# The longest answers on a slow and crowded engine take many minutes; a cell ends them when its window is over.
+_ANSWER_WITHIN_S = 3600.0
 
 # Between looks at an engine that is to become idle.
 _IDLE_LOOK_S = 0.1
@@ -46,6 +52,7 @@ class ArmDesk:
         self._cold = count()
         self._chars_per_token: dict[PromptKind, float] = {}
         self._continuous = True
+        self._warmed: Condition | None = None
 
     def name_model(self, model: str) -> None:
         """Ask for this model from now on."""
@@ -70,7 +77,7 @@ class ArmDesk:
             more["ignore_eos"] = True
             if self.engine is EngineKind.VLLM:
                 more["min_tokens"] = max_tokens
-        return Shape(max_tokens=max_tokens, continuous_usage=self._continuous, more=more)
+        return Shape(max_tokens, timeout_s=_ANSWER_WITHIN_S, continuous_usage=self._continuous, more=more)
 
     async def learn(self, condition: Condition) -> bool:
         """Learn once for each kind of prompts how long a token is, and whether counts come in every chunk. Awaits.
@@ -91,13 +98,21 @@ class ArmDesk:
 
     async def warm(self, condition: Condition) -> None:
         """Have the engine's prefix cache know every prompt of a warm cell. Awaits; failures show in the cell."""
+        if self._warmed == condition:
+            return
         ask = self.asking(condition)
-        prompts = [ask() for _ in range(WARM_PROMPTS)]
+        prompts = [ask() for _ in range(PROMPTS)]
         # Those that share a text come after the one that brings it.
         for some in (prompts[:MATERIALS], prompts[MATERIALS:]):
             sent = await asyncio.gather(*(self._send_one(condition, one, _WARM_WITHIN_S) for one in some))
             if all(sample.error is not None for sample in sent):
                 return
+        self._warmed = condition
+
+    def note(self, condition: Condition, kv_use: float | None) -> None:
+        """A cell of this condition has run: what the prefix cache knew before may be gone."""
+        if condition != self._warmed or (kv_use or 0.0) > _CROWDED_KV:
+            self._warmed = None
 
     async def until_idle(self, within_s: float) -> int:
         """Wait until the engine has nothing to do; how many sequences it still has after `within_s`, 0 if not told."""

@@ -86,6 +86,7 @@ class CellRun:
             measurement = await self._window(crowd, begun=begun)
         finally:
             await crowd.stop()
+        desk.note(condition, measurement.kv_use)
         if not self.strangers:
             await desk.until_idle(self._patience.idle_s)
         return measurement

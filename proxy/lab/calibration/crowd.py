@@ -19,7 +19,7 @@ from proxy.tasks import end, spawn
 # A server that refuses at once would else be flooded; four tries a second still notice that it has mended.
 _REST_AFTER_ERROR_S = 0.25
 
-# Failures without one whole answer after which going on tells nothing more.
+# Failures in a row after which going on tells nothing more; where there are more workers, one of each.
 _HOPELESS_AFTER = 3
 
 Ask = Callable[[], list[Message]]
@@ -29,7 +29,7 @@ ShapeOf = Callable[[int], Shape]
 class Crowd:
     """`size` workers against one engine. Owns their tasks and all that they saw.
 
-    `lost` is set when nothing but failures came back, often enough to believe it.
+    `lost` is set when nothing but failures comes back, often enough to believe it: the load is not the one asked for.
 
     The first request of worker i asks for the share (i + 1) / size of `max_tokens`: workers that start together would
     else end together for ever, and the engine would see waves instead of a steady load.
@@ -61,12 +61,7 @@ class Crowd:
         self._served: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._leaving = False
-        self._whole = 0
-
-    @property
-    def in_flight(self) -> int:
-        """Requests sent and not ended."""
-        return len(self._running)
+        self._failed = 0
 
     @property
     def begun(self) -> int:
@@ -114,13 +109,11 @@ class Crowd:
             del self._running[place]
         if sample.first_at_s is not None:
             self._served.add(place)
-
         self.ended.append(sample)
         self._notice_loss(sample)
         return sample
 
     def _notice_loss(self, sample: Sample) -> None:
-        if sample.error is None:
-            self._whole += 1
-        elif self._whole == 0 and len(self.ended) >= max(_HOPELESS_AFTER, self.size):
+        self._failed = 0 if sample.error is None else self._failed + 1
+        if self._failed >= max(_HOPELESS_AFTER, self.size):
             self.lost.set()

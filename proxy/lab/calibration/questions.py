@@ -8,8 +8,9 @@ from proxy.lab.calibration.material import material
 from proxy.lab.calibration.values import Condition, Prefix
 from proxy.lab.prompts import Message, PromptKind, choose
 
-# Distinct prompts of a warm cell: few enough to be sent once before the window, enough that neighbours differ.
-WARM_PROMPTS = 16
+# Distinct prompts of a cell: few enough to be sent once before the window, enough that neighbours differ. Cold ones are
+# made unique by how they begin.
+PROMPTS = 16
 
 # Long texts that they share: one costs seconds of prefill. A prefix cache that has these has nearly the whole prompt.
 MATERIALS = 8
@@ -32,9 +33,8 @@ def question(condition: Condition, index: int, chars_per_token: float, nonce: st
     A conversation that is longer than wanted stays whole: a question cut in half asks nothing.
     """
     chars = round(prompt_tokens(condition) * chars_per_token)
-    if condition.prefix is Prefix.WARM:
-        return _long(condition.prompts, index % WARM_PROMPTS, chars)
-    return _long(condition.prompts, index, chars, nonce)
+    ticket = f"Ticket {nonce}-{index}.\n" if condition.prefix is Prefix.COLD else ""
+    return _long(condition.prompts, index % PROMPTS, chars, ticket)
 
 
 def probe(kind: PromptKind, tokens: int) -> list[Message]:
@@ -47,11 +47,10 @@ def characters(messages: list[Message]) -> int:
     return sum(len(message["content"]) for message in messages)
 
 
-def _long(kind: PromptKind, index: int, chars: int, nonce: str | None = None) -> list[Message]:
+def _long(kind: PromptKind, index: int, chars: int, ticket: str = "") -> list[Message]:
     messages = choose(kind, _SEED, index)
     missing = chars - characters(messages)
     # The material is the beginning of all: what a prefix cache knows of one prompt serves all that share it.
     before = f"{material(kind, index % MATERIALS, missing)}\n\n" if missing > 0 else ""
-    ticket = "" if nonce is None else f"Ticket {nonce}-{index}.\n"
     messages[0]["content"] = f"{ticket}{before}{messages[0]['content']}"
     return messages
