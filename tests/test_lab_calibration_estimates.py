@@ -9,7 +9,7 @@ from fakes.cells import measured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book, interval
+from proxy.lab.calibration.estimates import MIN_REPEATS, Book, Interval, common_spread, interval
 from proxy.lab.calibration.plan import Aim, pair
 from proxy.lab.calibration.values import Arm, Measurement
 
@@ -50,6 +50,51 @@ def test_intervals_move_with_their_values(values: list[float], shift: float) -> 
     assert one.low <= one.mean <= one.high
     assert other.mean - one.mean == pytest.approx(shift, abs=1e-9)
     assert other.half_width == pytest.approx(one.half_width, abs=1e-6)
+
+
+def _repeated_until_narrow(rng: Random, *, borrowing: bool) -> list[Interval]:
+    """Cells of a sweep, the truth 0, in which each is repeated until its interval is narrow: as the plan does."""
+    cells = [[rng.gauss(0.0, 0.025) for _ in range(MIN_REPEATS)] for _ in range(12)]
+    while True:
+        common = common_spread(cells) if borrowing else None
+        found = [interval(values, common) for values in cells]
+        wide = [values for values, each in zip(cells, found, strict=True) if each.half_width > 0.02 and len(values) < 8]
+        if not wide:
+            return found
+        for values in wide:
+            values.append(rng.gauss(0.0, 0.025))
+
+
+def test_intervals_cover_the_truth_though_measuring_ends_when_they_are_narrow_since_cells_share_their_spread() -> None:
+    covered = {}
+    for borrowing in (False, True):
+        rng = Random(5)
+        found = [each for _ in range(150) for each in _repeated_until_narrow(rng, borrowing=borrowing)]
+        covered[borrowing] = sum(each.low <= 0.0 <= each.high for each in found) / len(found)
+    assert covered[False] < 0.935
+    assert covered[True] > 0.945
+
+
+def test_three_repeats_that_agree_by_chance_do_not_make_an_interval_of_no_width() -> None:
+    rng = Random(2)
+    scattered = [
+        repeats(arm, *(100.0 * math.exp(rng.gauss(0.0, 0.02)) for _ in range(3)), concurrency=at)
+        for at in (1, 2, 3)
+        for arm in (Arm.SPECULATIVE, Arm.BASELINE)
+    ]
+    agreed = [*repeats(Arm.SPECULATIVE, 100.0, 100.0, 100.0), *repeats(Arm.BASELINE, 100.0, 100.0, 100.0)]
+    book = Book(CONDITION, [*agreed, *(one for group in scattered for one in group)])
+    *_, contrast = book.contrasts(Arm.SPECULATIVE, Arm.BASELINE)
+    *_, point = book.curve(Arm.BASELINE)
+    assert contrast.concurrency == point.concurrency == 4
+    assert contrast.half_width > 0.01
+    assert point.high is not None
+    assert point.high > 1.005 * point.tok_s
+
+
+def test_too_few_repeats_in_all_lend_nothing() -> None:
+    assert common_spread([[0.1, 0.2, 0.3], [0.1, 0.2]]) is None
+    assert common_spread([[0.1, 0.2, 0.3]] * 3) == pytest.approx((0.01, 6))
 
 
 def test_only_repeats_of_the_same_number_are_compared() -> None:

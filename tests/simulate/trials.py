@@ -1,5 +1,7 @@
-"""One calibration of a virtual pair of engines, held against what is true of their curve. Sums of many are in
-tallies.py."""
+"""One calibration of a virtual pair of engines, held against what is true of their curve.
+
+Sums of many are in tallies.py.
+"""
 
 import asyncio
 import math
@@ -59,13 +61,12 @@ class Outcome:
 def tried(trial: Trial) -> Outcome:
     """Run a campaign to its end and judge what it says."""
     curve = found_curve(trial.curve)
-    truth = known_truth(trial.curve)
     stand = VirtualStand(curve, trial.seed, **{"limits": NO_LIMIT, **trial.options})
     aim = aim_for(curve, trial)
     campaign = asyncio.run(_carried_out(aim, stand))
     facts = asyncio.run(stand.facts())
     found = conclude(aim, facts, campaign.measurements, measured_at="", spent_s=campaign.spent_s).main[0]
-    return _judged(trial, truth, stand, found, campaign)
+    return _judged(trial, stand, found, campaign)
 
 
 @cache
@@ -75,9 +76,9 @@ def found_curve(name: str) -> Curve:
 
 
 @cache
-def known_truth(name: str) -> Truth:
-    """What is true of it, worked out once."""
-    return truth_of(found_curve(name))
+def known_truth(name: str, top: int) -> Truth:
+    """What is true of it up to a concurrency, worked out once."""
+    return truth_of(found_curve(name), top)
 
 
 def aim_for(curve: Curve, trial: Trial) -> Aim:
@@ -93,7 +94,8 @@ async def _carried_out(aim: Aim, stand: VirtualStand) -> Campaign:
     return campaign
 
 
-def _judged(trial: Trial, truth: Truth, stand: VirtualStand, found: ContextFindings, campaign: Campaign) -> Outcome:
+def _judged(trial: Trial, stand: VirtualStand, found: ContextFindings, campaign: Campaign) -> Outcome:
+    truth = known_truth(trial.curve, int(found.contrasts[-1].concurrency))
     crossings = found.verdict.crossings
     holders = [_holder(change, crossings) for change in truth.changes]
     intervals = [one for one in found.contrasts if not one.queued and math.isfinite(one.low)]

@@ -1,5 +1,7 @@
-"""What is true of a curve: where its arms change places, and what an honest verdict may say. How it is found out is in
-trials.py."""
+"""What is true of a curve: where its arms change places, and what an honest verdict may say.
+
+How it is found out is in trials.py.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -43,10 +45,10 @@ class Truth:
     ratios: dict[int, float]
 
 
-def truth_of(curve: Curve) -> Truth:
-    """From the speeds of the engine model, which follow the curve's points log-linearly, at every whole number."""
+def truth_of(curve: Curve, top: int) -> Truth:
+    """What the engine model's speeds, log-linear between the curve's points, say at every whole number up to `top`."""
     stand = VirtualStand(curve, 0, limits=NO_LIMIT)
-    ratios = {n: _log_ratio(stand, n) for n in whole_numbers(curve)}
+    ratios = {n: _log_ratio(stand, n) for n in whole_numbers(curve) if n <= top}
     zeros = tuple(_zeros(list(ratios.items())))
     clear = [(n, ratio) for n, ratio in ratios.items() if abs(ratio) > DEAD_BAND]
     changes = tuple(_changes(clear, zeros))

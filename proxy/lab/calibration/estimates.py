@@ -1,8 +1,9 @@
 """From repeats to intervals: one arm's speed at one concurrency, and two arms against each other. Pure arithmetic.
 
 Speeds are compared by the mean of their logarithms, since noise on them multiplies, and intervals are Student's t over
-repeats: repeats are what differs from cell to cell on a real machine, not the tokens inside one. Judging contrasts is
-routing's (routing/verdict.py).
+repeats: repeats are what differs from cell to cell on a real machine, not the tokens inside one. How much they differ
+is told by the other cells of the condition too, since three repeats that happen to agree say little of the next.
+Judging contrasts is routing's (routing/verdict.py).
 """
 
 import math
@@ -20,7 +21,22 @@ MIN_REPEATS = 3
 # tokens that a lone speculating sequence happens to gain in five seconds vary by 3 to 4 %.
 QUICK_HALF_WIDTH = 0.08
 
+# What other cells say of the spread weighs as much as this many repeats more of the cell itself. At 0 three repeats
+# that agree by chance make an interval of no width, and end the measuring; far above, a cell that scatters twice as
+# much as the others is told as if it did not.
+BORROWED_REPEATS = 4.0
+
+# Below this many differences between repeats in all, the spread of a condition is not known any better than a cell's.
+_LEAST_FREEDOM = 6
+
 _CONFIDENCE = 0.95
+
+
+class Spread(NamedTuple):
+    """How repeats scatter in the cells of a condition: the variance of logarithms, known by so many differences."""
+
+    variance: float
+    freedom: int
 
 
 class Interval(NamedTuple):
@@ -37,17 +53,37 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2.0
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and t-interval of independent repeats, at least one."""
+def common_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
+    """The mean spread of groups of repeats; None where there are too few to tell."""
+    freedom, squares = 0, 0.0
+    for values in groups:
+        freedom += len(values) - 1
+        squares += _squares(values)
+    return Spread(squares / freedom, freedom) if freedom >= _LEAST_FREEDOM else None
+
+
+def interval(values: Sequence[float], common: Spread | None = None) -> Interval:
+    """Mean and t-interval of independent repeats, at least one.
+
+    With `common` the spread is the mean of their own and of that, weighed by what each is known by.
+    """
     count = len(values)
     mean = math.fsum(values) / count
     if count < MIN_REPEATS:
         return Interval(mean, -math.inf, math.inf, count)
     from scipy.special import stdtrit  # noqa: PLC0415 - options are parsed and explained without the optional extra
 
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    half = float(stdtrit(count - 1, (1.0 + _CONFIDENCE) / 2.0)) * spread / math.sqrt(count)
+    freedom, squares = float(count - 1), _squares(values)
+    if common is not None:
+        freedom += BORROWED_REPEATS
+        squares += BORROWED_REPEATS * common.variance
+    half = float(stdtrit(freedom, (1.0 + _CONFIDENCE) / 2.0)) * math.sqrt(squares / freedom / count)
     return Interval(mean, mean - half, mean + half, count)
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values)
 
 
 class Book:
@@ -78,12 +114,12 @@ class Book:
 
     def curve(self, arm: Arm) -> tuple[Estimate, ...]:
         """One arm's speeds with their intervals, rising in concurrency."""
+        speeds = {at: [math.log(speed) for speed in self.repeats(at, arm).values()] for at in self.concurrencies}
+        measured = {at: logs for at, logs in speeds.items() if logs}
+        common = common_spread(measured.values())
         points = []
-        for concurrency in self.concurrencies:
-            speeds = list(self.repeats(concurrency, arm).values())
-            if not speeds:
-                continue
-            found = interval([math.log(speed) for speed in speeds])
+        for concurrency, logs in measured.items():
+            found = interval(logs, common)
             known = math.isfinite(found.high)
             points.append(
                 Estimate(
@@ -91,7 +127,7 @@ class Book:
                     math.exp(found.mean),
                     low=math.exp(found.low) if known else None,
                     high=math.exp(found.high) if known else None,
-                    repeats=len(speeds),
+                    repeats=len(logs),
                     queued=self.queued(concurrency, arm),
                 )
             )
@@ -99,14 +135,17 @@ class Book:
 
     def contrasts(self, one: Arm, other: Arm, *, quick: bool = False) -> tuple[Contrast, ...]:
         """ln(one / other) where both have a repeat of the same number, rising in concurrency."""
+        ratios = {at: logs for at in self.concurrencies if (logs := self._log_ratios(at, one, other))}
+        common = common_spread(ratios.values())
         found = []
-        for concurrency in self.concurrencies:
-            left, right = self.repeats(concurrency, one), self.repeats(concurrency, other)
-            ratios = [math.log(left[repeat] / right[repeat]) for repeat in sorted(left.keys() & right.keys())]
-            if ratios:
-                queued = self.queued(concurrency, one) or self.queued(concurrency, other)
-                found.append(_contrast(concurrency, interval(ratios), queued=queued, quick=quick))
+        for concurrency, logs in ratios.items():
+            queued = self.queued(concurrency, one) or self.queued(concurrency, other)
+            found.append(_contrast(concurrency, interval(logs, common), queued=queued, quick=quick))
         return tuple(found)
+
+    def _log_ratios(self, concurrency: int, one: Arm, other: Arm) -> list[float]:
+        left, right = self.repeats(concurrency, one), self.repeats(concurrency, other)
+        return [math.log(left[repeat] / right[repeat]) for repeat in sorted(left.keys() & right.keys())]
 
 
 def _contrast(concurrency: int, found: Interval, *, queued: bool, quick: bool) -> Contrast:
