@@ -40,6 +40,10 @@ class Operable(Protocol):
         """State, warnings and start facts beyond the reading."""
         ...
 
+    def curves(self) -> dict[str, Any]:
+        """The measured speeds and their verdict."""
+        ...
+
     def decisions(self) -> list[tuple[float, DecisionRecord]]:
         """Recent decisions with their unix seconds, oldest first."""
         ...
@@ -80,6 +84,7 @@ class Admin:
         get("/status", self._status)
         get("/decisions", self._decisions)
         get("/config", self._config)
+        get("/curves", self._curves)
         get(HEALTH, self._health)
         post("/reload", self._reload)
         post("/pin", _asking(self._pin, PIN_FORM))
@@ -110,7 +115,7 @@ class Admin:
             return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
 
     async def _index(self, _: web.Request) -> web.Response:
-        paths = ["/metrics", "/status", "/decisions", "/config", "POST /reload", "POST /pin", "POST /drain"]
+        paths = ["/metrics", "/status", "/decisions", "/config", "/curves", "POST /reload", "POST /pin", "POST /drain"]
         return _json({"crossover": __version__, "paths": paths})
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -134,6 +139,9 @@ class Admin:
 
     async def _config(self, _: web.Request) -> web.Response:
         return web.Response(text=self._app.effective(), content_type="application/yaml")
+
+    async def _curves(self, _: web.Request) -> web.Response:
+        return _json(self._app.curves())
 
     async def _reload(self, _: web.Request) -> web.Response:
         taken, lines = await self._app.reload()

@@ -64,6 +64,7 @@ class App:
         self.reload_failed = False
         self.files = settings.sources.marks  # whose change asks for a reload
         self.warnings: list[Disagreement] = []
+        self._told_outdated: set[str] = set()
         self._source = source
         self.desk = Desk(plan(settings), time.monotonic)
         self.metrics = Metrics(self.reading)
@@ -238,8 +239,13 @@ class App:
             "warnings": [{"code": each.code, "message": each.message} for each in self.warnings],
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
+            "verdict": config.sentences(self.settings.sources.curves),
             "dropped_in_flight": self._dropped(),
         }
+
+    def curves(self) -> dict[str, Any]:
+        """The measured speeds and their verdict; without a file of them there are no contexts."""
+        return config.shown(self.settings.sources.curves)
 
     def decisions(self) -> list[tuple[float, DecisionRecord]]:
         """Recent decisions with their unix seconds, oldest first."""
@@ -270,6 +276,7 @@ class App:
         self.door.engines = _engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
+        self._tell_outdated()
 
     def _set_gate(self, settings: Settings) -> None:
         clients = settings.sources.clients
@@ -331,12 +338,21 @@ class App:
             max_running_requests=facts.max_running_requests,
             algorithm=facts.speculative_algorithm,
         )
+        self._tell_outdated()
         speculative, baseline = (self.desk.backend(role).facts for role in ROLES)
         if speculative is None or baseline is None:
             return
         self.warnings = disagreements(speculative, baseline)
         for each in self.warnings:
             self.logger.warning("backends_disagree", code=each.code, message=each.message)
+
+    def _tell_outdated(self) -> None:
+        """Engines come back often and say the same: each difference is told once."""
+        running = {each.role: each.facts.version for each in self.desk.backends if each.facts is not None}
+        for message in config.outdated(self.settings.sources.curves, running):
+            if message not in self._told_outdated:
+                self._told_outdated.add(message)
+                self.logger.warning("curves_outdated", message=message)
 
 
 def _endless() -> float:

@@ -39,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
         _say(error.message, sys.stderr)
         return FAILED
     _say(config.effective(settings).rstrip())
+    for sentence in config.sentences(settings.sources.curves):
+        _say(f"# verdict: {sentence}")
     for caution in config.cautions(settings):
         _say(f"# warning: {caution}")
     if not options.offline:
@@ -58,16 +60,18 @@ async def _look(settings: Settings) -> Iterable[str]:
         pass  # what did not answer is told below
     finally:
         await pair.stop()
-    return _found(desk)
+    return _found(desk, settings)
 
 
-def _found(desk: Desk) -> list[str]:
+def _found(desk: Desk, settings: Settings) -> list[str]:
     found = []
     for backend in desk.backends:
         found.append(f"{backend.role}: {_state(backend)}")
     speculative, baseline = (desk.backend(role).facts for role in ROLES)
     if speculative is not None and baseline is not None:
         found += [f"warning: {each.message}" for each in disagreements(speculative, baseline)]
+    running = {each.role: each.facts.version for each in desk.backends if each.facts is not None}
+    found += [f"warning: {message}" for message in config.outdated(settings.sources.curves, running)]
     return found
 
 

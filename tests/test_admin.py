@@ -3,22 +3,26 @@
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
+from fakes.curves import NAME, context, measured, one_sided, write
 from fakes.engine import FakeEngine
 from fakes.proxy import running, settings
 from fakes.raw import Said, ask, chat, request
+from fakes.reloading import staged
 from fakes.until import until
 
-from proxy import logs
+from proxy import logs, tasks
 from proxy.admin import DRAIN_FORM, PIN_FORM
 from proxy.app import App
 from proxy.config import InvalidConfig, Settings, from_mapping
 from proxy.config.problems import Problem
 from proxy.model import Role
+from proxy.wire.reload import watch
 
 
 @dataclass
@@ -133,6 +137,68 @@ async def test_the_configuration_is_shown_without_its_secrets() -> None:
     assert "leave_at: 9" in text
     assert "***" in text
     assert "sesame" not in text + str(told)
+
+
+async def test_without_a_curves_file_there_is_no_verdict(desk: Desk) -> None:
+    assert await desk.get("/curves") == (200, {"measured_at": None, "contexts": []})
+    assert (await desk.get("/status"))[1]["verdict"] == []
+
+
+async def test_measured_speeds_and_their_verdict_are_shown(tmp_path: Path) -> None:
+    path = write(tmp_path, measured(contexts=[context(), one_sided("unknown", context_tokens=8192)]))
+    async with operated(routing={"curves_file": str(path)}) as desk:
+        status, told = await desk.get("/curves")
+        assert status == 200
+        assert [each["verdict"] for each in told["contexts"]] == ["crossover_at", "unknown"]
+        assert told["contexts"][0]["speculative"][0]["tok_s"] == 250
+        sentence = "Baseline overtakes at 6 sequences in flight (95 % interval 5 to 7)."
+        assert told["contexts"][0]["sentence"] == sentence
+        assert (await desk.get("/status"))[1]["verdict"][0] == f"at 1024 tokens of context: {sentence}"
+
+
+async def test_speeds_change_nothing_of_routing(tmp_path: Path) -> None:
+    path = write(tmp_path, measured(contexts=[one_sided("never_speculate")]))
+    async with operated(routing={"curves_file": str(path)}) as desk:
+        said = await desk.chat()
+    assert (said.header("x-crossover-backend"), said.header("x-crossover-reason")) == ("speculative", "room")
+
+
+async def test_an_engine_newer_than_its_speeds_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, measured(engines={"speculative": "0.5.22", "baseline": "0.5.23"}))
+    sections = {"routing": {"curves_file": str(path)}, "log": {"level": "warning"}}
+    async with operated(**sections) as desk:
+        for backend in desk.app.desk.backends:
+            desk.app._facts_came(backend)
+        assert (await desk.post("/reload"))[0] == 200
+    lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [line["message"] for line in lines if line["event"] == "curves_outdated"]
+    assert "the speculative engine is version 0.5.23, and its speeds were measured with 0.5.22" in told
+
+
+async def test_a_changed_curves_file_is_taken_over_by_a_reload(tmp_path: Path) -> None:
+    write(tmp_path, measured())
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b, staged(tmp_path / "crossover.yaml", a, b) as stage:
+        stage.change(routing={"curves_file": NAME})
+        assert (await stage.reload())[0] == 200
+        assert stage.app.curves()["contexts"][0]["verdict"] == "crossover_at"
+        write(tmp_path, measured(measured_at="2026-12-01T00:00:00Z", contexts=[one_sided("never_speculate")]))
+        status, said = await stage.reload()
+        assert (status, said["changes"]) == (200, ["curves: 2026-11-30T04:12:00Z -> 2026-12-01T00:00:00Z"])
+        assert stage.app.curves()["contexts"][0]["verdict"] == "never_speculate"
+        write(tmp_path, measured(version=2))
+        assert (await stage.reload())[0] == 422
+        assert stage.app.curves()["measured_at"] == "2026-12-01T00:00:00Z"
+
+
+async def test_a_changed_curves_file_is_noticed(tmp_path: Path) -> None:
+    write(tmp_path, measured())
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b, staged(tmp_path / "crossover.yaml", a, b) as stage:
+        stage.change(routing={"curves_file": NAME})
+        assert (await stage.reload())[0] == 200
+        watcher = tasks.spawn(watch(lambda: stage.app.files, stage.app.reload, every_s=0.02), name="watch")
+        write(tmp_path, measured(measured_at="2026-12-01T00:00:00Z", model="another"))
+        await until(lambda: stage.app.curves()["measured_at"] == "2026-12-01T00:00:00Z")
+        await tasks.end(watcher)
 
 
 # ---------------------------------------------------------------- pinning

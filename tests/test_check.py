@@ -12,6 +12,7 @@ import orjson
 import pytest
 import yaml
 from fakes.background import in_background
+from fakes.curves import NAME, context, measured, one_sided, write
 from fakes.engine import FakeEngine
 from fakes.proxy import running, settings
 
@@ -150,6 +151,42 @@ async def test_a_backend_that_is_something_else_is_told(tmp_path: Path, capsys: 
         assert (
             f"# baseline: {b.url} answers but does not say what it runs; is `engine` right?" in capsys.readouterr().out
         )
+
+
+def test_the_verdict_is_told_for_each_context_and_what_goes_against_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, measured(contexts=[context(), one_sided("unknown", context_tokens=8192)]))
+    text = config_of("http://10.0.0.1:1", "http://10.0.0.2:2")
+    routing = f"routing: {{curves_file: {NAME}, policy: threshold, leave_at: 90}}\n"
+    assert check.run(options(written(tmp_path, text + routing))) == 0
+    said = capsys.readouterr().out
+    assert "# verdict: at 1024 tokens of context: Baseline overtakes at 6 sequences in flight" in said
+    assert "# verdict: at 8192 tokens of context: Not known where speculation stops paying" in said
+    assert "# warning: routing.leave_at: 90 is far from where baseline was measured to overtake" in said
+    assert yaml.safe_load(said)["routing"]["curves_file"] == NAME
+
+
+def test_a_mistake_in_the_curves_file_is_told_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, measured(contexts=[context(verdict="never")]))
+    text = config_of("http://10.0.0.1:1", "http://10.0.0.2:2") + f"routing: {{curves_file: {NAME}}}\n"
+    assert check.run(options(written(tmp_path, text))) == 1
+    said = capsys.readouterr().err
+    assert re.match(rf"{re.escape(str(path))}:\d+:\d+: contexts.0.verdict: must be one of crossover_at, ", said)
+
+
+async def test_engines_newer_than_their_speeds_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, measured(engines={"speculative": "0.5.22", "baseline": "0.5.23"}))
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        text = config_of(a.url, b.url) + f"routing: {{curves_file: {NAME}}}\n"
+        assert await looked(written(tmp_path, text)) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "its speeds were measured with" in line]
+    assert told == [
+        "# warning: routing.curves_file: the speculative engine is version 0.5.23, and its speeds were measured with "
+        "0.5.22; mend: calibrate again"
+    ]
 
 
 # ---------------------------------------------------------------- status

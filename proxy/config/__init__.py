@@ -6,6 +6,8 @@ only a refused file or the documentation needs is not here, for the sake of the 
 
 from proxy.config.certificates import contexts
 from proxy.config.conflicts import cautions
+from proxy.config.curves_cautions import outdated
+from proxy.config.curves_shown import sentences, shown
 from proxy.config.loading import from_mapping, load, override
 from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, Problem
@@ -28,5 +30,8 @@ __all__ = [
     "load",
     "mark",
     "needs_restart",
+    "outdated",
     "override",
+    "sentences",
+    "shown",
 ]

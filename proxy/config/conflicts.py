@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.config.addresses import origin, same_host
+from proxy.config.curves_cautions import contradictions
 from proxy.config.settings import Settings
 from proxy.model import ROLES
 from proxy.routing.policy import RuleKind
@@ -42,13 +43,16 @@ def conflicts(settings: Settings) -> tuple[Conflict, ...]:
 
 def cautions(settings: Settings) -> tuple[str, ...]:
     """What is allowed and rarely meant, to be said at each start."""
+    return (*_open_admin(settings), *contradictions(settings))
+
+
+def _open_admin(settings: Settings) -> Iterator[str]:
     admin = settings.admin
-    if admin.token is not None or _is_loopback(admin.host):
-        return ()
-    return (
-        f"admin.host: {admin.host} may be reached from other machines, and whoever reaches it may pin, drain and "
-        "reload; mend: set admin.token or admin.token_file, or listen on 127.0.0.1",
-    )
+    if admin.token is None and not _is_loopback(admin.host):
+        yield (
+            f"admin.host: {admin.host} may be reached from other machines, and whoever reaches it may pin, drain and "
+            "reload; mend: set admin.token or admin.token_file, or listen on 127.0.0.1"
+        )
 
 
 def _is_loopback(host: str) -> bool:

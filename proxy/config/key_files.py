@@ -11,6 +11,7 @@ from proxy.config.marks import Marks
 from proxy.config.problems import Problem
 from proxy.protocol.client_keys import read_clients
 from proxy.protocol.credentials import ClientKey
+from proxy.routing.curves import Curves
 
 # The longest token known is a JWT of a few KiB; larger is not a key.
 MAX_KEY_FILE_BYTES = 1 << 16
@@ -20,16 +21,17 @@ MAX_CLIENTS_FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where settings came from: every file with its mark, taken before it was read, and the clients of the clients'
-    keys file, None where no such file is named."""
+    """Where settings came from: every file with its mark, taken before it was read, the clients of the clients' keys
+    file and the speeds of the curves file, each None where no such file is named."""
 
     marks: Marks = field(default_factory=dict, compare=False)
     clients: tuple[ClientKey, ...] | None = None
+    curves: Curves | None = None
 
 
 def read_key(path: Path) -> str:
     """The key in a file, without the white space around it. Raises ValueError with a message."""
-    content = _content(path, MAX_KEY_FILE_BYTES)
+    content = content_of(path, MAX_KEY_FILE_BYTES)
     try:
         return checked_key(content.decode("ascii", errors="replace").strip())
     except ValueError as error:
@@ -39,14 +41,15 @@ def read_key(path: Path) -> str:
 def read_clients_file(path: Path) -> tuple[tuple[ClientKey, ...], list[Problem]]:
     """The clients of a keys file, and every problem in it. Raises ValueError when it cannot be read as text at all."""
     try:
-        text = _content(path, MAX_CLIENTS_FILE_BYTES).decode("utf-8-sig")
+        text = content_of(path, MAX_CLIENTS_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("names a file that is not UTF-8; mend: save it as UTF-8, or check the path") from None
     clients, faults = read_clients(text)
     return clients, [Problem(str(path), fault.line, min(fault.line, 1), "", fault.message) for fault in faults]
 
 
-def _content(path: Path, max_bytes: int) -> bytes:
+def content_of(path: Path, max_bytes: int) -> bytes:
+    """The bytes of a file that a key names. Raises ValueError with a message."""
     try:
         if not path.is_file():  # a pipe or a device could block for ever
             raise ValueError(

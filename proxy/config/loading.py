@@ -24,7 +24,10 @@ from proxy.model import ROLES, Role
 MAX_FILE_BYTES = 1 << 20
 
 _TEXT_KEYS = frozenset(
-    {"api_key", "api_key_file", "api_keys_file", "token", "token_file", "cert_file", "key_file", "client_ca_file"}
+    {
+        *("api_key", "api_key_file", "api_keys_file", "token", "token_file", "curves_file"),
+        *("cert_file", "key_file", "client_ca_file"),
+    }
 )
 # Keys that name a file with a secret, each with the key that the secret is for.
 _SECRETS: dict[KeyPath, str] = {
@@ -32,6 +35,7 @@ _SECRETS: dict[KeyPath, str] = {
     ("admin", "token_file"): "token",
 }
 _CLIENTS = ("listen", "api_keys_file")
+_CURVES = ("routing", "curves_file")
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Settings:
@@ -89,13 +93,22 @@ def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
             problems += faults
     except ValueError as error:
         problems.append(document.problem(_CLIENTS, str(error)))
+    curves = None
+    try:
+        if (file := _named(settings, _CURVES, folder, marks)) is not None:
+            from proxy.config.curves_file import read_curves  # noqa: PLC0415 - not for a start without one
+
+            curves, faults = read_curves(file)
+            problems += faults
+    except ValueError as error:
+        problems.append(document.problem(_CURVES, str(error)))
     for section in ("listen", "admin"):
         settings = _with(settings, (section, "tls"), _placed(getattr(settings, section).tls, folder))
     marks |= {file: mark(file) for file in files_of(settings)}
     problems += [document.problem(path, message) for path, message in file_problems(settings)]
     if problems:
         raise InvalidConfig(problems, marks)
-    return settings.read_from(Sources(marks, clients))
+    return settings.read_from(Sources(marks, clients, curves))
 
 
 def _named(settings: Settings, path: KeyPath, folder: Path, marks: Marks) -> Path | None:

@@ -77,32 +77,35 @@ class _Fault:
         return (*self.schema.get("enum", ()), *(one["const"] for one in alternatives if "const" in one))
 
 
-def schema_problems(error: ValidationError, document: Document) -> Iterator[tuple[KeyPath, Problem]]:
-    """Each refused key once, as (path, problem), leaving out what the document already calls broken."""
+def schema_problems(
+    error: ValidationError, document: Document, root: Schema | None = None
+) -> Iterator[tuple[KeyPath, Problem]]:
+    """Each refused key once, as (path, problem), leaving out what the document already calls broken. `root` is the
+    schema of the file, where it is not the settings'."""
     seen: set[KeyPath] = set()
     for fault in error.errors(include_url=False):
-        path = _key_path(fault)
+        path = _key_path(fault, root)
         half_read = fault["type"] == "value_error" and any(one[: len(path)] == path for one in document.broken)
         if path not in seen and not half_read and not document.is_broken(path):
             seen.add(path)
-            message = _message(fault, path, document.place(path)) if len(seen) <= MAX_FAULTS else "is refused too"
+            message = _message(fault, path, document.place(path), root) if len(seen) <= MAX_FAULTS else "is refused too"
             yield path, document.problem(path, message)
 
 
-def _key_path(fault: ErrorDetails) -> KeyPath:
+def _key_path(fault: ErrorDetails, root: Schema | None) -> KeyPath:
     """The part of the location that is a path in the file: for unions the member that failed is appended to it."""
     path = fault["loc"]
     if fault["type"] == "extra_forbidden":
         return path
-    while schema_at(path) is None:
+    while schema_at(path, root) is None:
         path = path[:-1]
     return path
 
 
-def _message(error: ErrorDetails, path: KeyPath, place: Place) -> str:
+def _message(error: ErrorDetails, path: KeyPath, place: Place, root: Schema | None) -> str:
     if error["type"] == "extra_forbidden":
-        return _unknown(path)
-    fault = _Fault(path, error["input"], place, schema_at(path) or {})
+        return _unknown(path, root)
+    fault = _Fault(path, error["input"], place, schema_at(path, root) or {})
     if error["type"] == "missing":
         return f"is required; mend: add `{fault.name}: {_example(fault)}`"
     if error["type"] == "value_error":  # one of our validators: its message is whole
@@ -119,13 +122,13 @@ def _message(error: ErrorDetails, path: KeyPath, place: Place) -> str:
 # ---------------------------------------------------------------- keys that do not exist
 
 
-def _unknown(path: KeyPath) -> str:
+def _unknown(path: KeyPath, root: Schema | None) -> str:
     name = str(path[-1])
-    siblings = tuple((schema_at(path[:-1]) or {}).get("properties", {}))
-    return f"is not a key here; allowed: {', '.join(siblings)}; mend: {_unknown_mend(name, siblings)}"
+    siblings = tuple((schema_at(path[:-1], root) or {}).get("properties", {}))
+    return f"is not a key here; allowed: {', '.join(siblings)}; mend: {_unknown_mend(name, siblings, root)}"
 
 
-def _unknown_mend(name: str, siblings: tuple[str, ...]) -> str:
+def _unknown_mend(name: str, siblings: tuple[str, ...], root: Schema | None) -> str:
     if name.partition(":")[0] in siblings:
         return "write a space after the colon"
     if name.lower() in _PROCESSES:
@@ -136,7 +139,7 @@ def _unknown_mend(name: str, siblings: tuple[str, ...]) -> str:
     near = _nearest(name, siblings)
     if near:
         return f"did you mean {near}?"
-    elsewhere = [path for path in key_paths() if path[-1] == name]
+    elsewhere = [path for path in key_paths((), root) if path[-1] == name]
     if elsewhere:
         return f"did you mean {dotted(elsewhere[0])}? Check the section and the indent"
     return "remove it, or check its spelling"
@@ -244,4 +247,6 @@ def _example(fault: _Fault) -> str:
             if isinstance(default, float)
             else str(default)
         )
-    return fault.words[0] if fault.words else "1" if "integer" in fault.kinds else "text"
+    if "array" in fault.kinds:
+        return "[...]"
+    return fault.words[0] if fault.words else "1" if {"integer", "number"} & set(fault.kinds) else "text"

@@ -71,22 +71,24 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Crossover settings", **published}
 
 
-def schema_at(path: KeyPath) -> Schema | None:
-    """The schema of one key, its reference resolved; None where there is no such key."""
-    here: Schema | None = raw_schema()
+def schema_at(path: KeyPath, root: Schema | None = None) -> Schema | None:
+    """The schema of one key, its reference resolved; None where there is no such key. `root` is another file's schema
+    than that of the settings."""
+    root = raw_schema() if root is None else root
+    here: Schema | None = root
     for part in path:
         assert here is not None
         inner = here.get("items") if isinstance(part, int) else here.get("properties", {}).get(part)
-        here = _resolved(inner) if inner is not None else None
+        here = _resolved(inner, root) if inner is not None else None
         if here is None:
             return None
     return here
 
 
-def key_paths(path: KeyPath = ()) -> Iterator[KeyPath]:
+def key_paths(path: KeyPath = (), root: Schema | None = None) -> Iterator[KeyPath]:
     """The path of each key that is no section, in the order of the file; a list counts as one key."""
-    for name in (schema_at(path) or {}).get("properties", {}):
-        inner = tuple(key_paths((*path, name)))
+    for name in (schema_at(path, root) or {}).get("properties", {}):
+        inner = tuple(key_paths((*path, name), root))
         yield from inner or ((*path, name),)
 
 
@@ -133,14 +135,14 @@ def description(schema: Schema) -> str:
     return " ".join(schema["description"].split())
 
 
-def _resolved(schema: Schema) -> Schema:
+def _resolved(schema: Schema, root: Schema) -> Schema:
     """The schema with its reference looked up, also where null may stand instead of a section."""
     for one in schema.get("anyOf", ()):
         if "$ref" in one:
             schema = {name: part for name, part in schema.items() if name != "anyOf"} | one
     if "$ref" not in schema:
         return schema
-    return {**raw_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]], **schema}
+    return {**root["$defs"][schema["$ref"].rsplit("/", 1)[1]], **schema}
 
 
 def _editable(schema: Schema) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def _editable(schema: Schema) -> dict[str, Any]:
         inner["items"] = {name: part for name, part in inner["items"].items() if name != WORDS}
     if "anyOf" in inner:
         inner["anyOf"] = [{name: part for name, part in one.items() if name != WORDS} for one in inner["anyOf"]]
-    alternatives = [_resolved(one) for one in inner.get("anyOf", [inner])]
+    alternatives = [_resolved(one, raw_schema()) for one in inner.get("anyOf", [inner])]
     if any(one["type"] in ("object", "array", "string") and not {"enum", "const"} & one.keys() for one in alternatives):
         return outer | inner
     return outer | {"anyOf": [*inner.get("anyOf", [inner]), _SUBSTITUTION]}

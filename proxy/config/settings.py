@@ -250,6 +250,10 @@ class Routing(Section):
     ] = ()
     """Kinds of requests that go to one role whatever the load, in order; empty: none. Use them where one backend
     serves a kind badly at every load."""
+    curves_file: FileName | None = None
+    """File of measured speeds and their verdict, as `crossover calibrate` writes it; a relative path counts from this
+    file's folder. They are shown on the operators' port (/curves, /status) and by `crossover check`, which warns where
+    the policy contradicts them. No policy reads them: routing is the same without. A changed file is taken over."""
 
     def enters_at(self) -> int:
         """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""

@@ -42,7 +42,8 @@ def effective(settings: Settings) -> str:
 
 
 def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
-    """Every key whose value differs, in the order of the file, and last the clients whose keys are in a file."""
+    """Every key whose value differs, in the order of the file, and last the clients and the speeds that are in files of
+    their own."""
     former, latter = dict(_leaves(old)), dict(_leaves(new))
     # A section that may be left out has keys on one side only.
     changed = [
@@ -52,6 +53,8 @@ def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
     ]
     if old.sources.clients != new.sources.clients:
         changed.append(Change("clients", _names(old), _names(new)))
+    if old.sources.curves != new.sources.curves:
+        changed.append(Change("curves", _measured_at(old), _measured_at(new)))
     return tuple(changed)
 
 
@@ -69,6 +72,11 @@ def _names(settings: Settings) -> list[str] | None:
     """Who may come in; a client whose key alone has changed has the same name before and after."""
     clients = settings.sources.clients
     return None if clients is None else [client.name for client in clients]
+
+
+def _measured_at(settings: Settings) -> str | None:
+    curves = settings.sources.curves
+    return None if curves is None else curves.measured_at
 
 
 def _leaves(section: BaseModel, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:

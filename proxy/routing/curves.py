@@ -99,10 +99,12 @@ class Curves:
     def __post_init__(self) -> None:
         buckets = [each.context_tokens for each in self.contexts]
         if not buckets or buckets[0] < 0:
-            raise ValueError("needs at least one bucket of context, of 0 tokens or more; calibrate again")
+            raise ValueError("needs at least one bucket of context, of 0 tokens or more; mend: calibrate again")
         for one, other in pairwise(buckets):
             if other <= one:
-                raise ValueError(f"context_tokens must rise, and {other} follows {one}; order them, each one once")
+                raise ValueError(
+                    f"context_tokens must rise, and {other} follows {one}; mend: order them, each one once"
+                )
 
     def at_context(self, tokens: float) -> ContextCurves:
         """The bucket nearest to a context of so many tokens, by their ratio; the shorter one of two as near."""
@@ -116,15 +118,17 @@ def _ln(tokens: float) -> float:
 
 def _refuse_odd(points: Sequence[SpeedPoint]) -> None:
     if not points:
-        raise ValueError("a curve needs at least one point; leave the curve out where nothing was measured")
+        raise ValueError("a curve needs at least one point; mend: leave the curve out where nothing was measured")
     for point in points:
         for name, value in zip(point._fields[:2], point[:2], strict=True):
             if not (isfinite(value) and LEAST <= value <= MOST):
-                raise ValueError(f"{name} must be above zero ({LEAST:g} to {MOST:g}), not {value:g}; remove the point")
+                raise ValueError(
+                    f"{name} must be above zero ({LEAST:g} to {MOST:g}), not {value:g}; mend: remove the point"
+                )
     for one, other in pairwise(points):
         if other.in_flight <= one.in_flight:
             both = f"{other.in_flight:g} follows {one.in_flight:g}"
-            raise ValueError(f"in_flight must rise, and {both}; order the points, each in_flight once")
+            raise ValueError(f"in_flight must rise, and {both}; mend: order the points, each in_flight once")
 
 
 def _kept_down(points: Sequence[SpeedPoint]) -> list[float]:
