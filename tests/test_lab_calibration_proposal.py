@@ -1,3 +1,5 @@
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -7,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config.loading import from_mapping
-from proxy.config.settings import Routing, Settings
+from proxy.config.settings import Settings
 from proxy.lab.calibration.proposal import Proposal, placement_of, propose
+from proxy.lab.calibration.report import curves_yaml
+from proxy.lab.calibration.values import Findings
 from proxy.model import Placement, Role
 from proxy.routing.verdict import VerdictKind
 
@@ -33,14 +37,16 @@ def keys(proposal: Proposal) -> dict[str, object]:
     return {key: value for key, value in proposal.routing.items() if key != "curves_file"}
 
 
-def loaded(proposal: Proposal, placement: Placement, before: dict[str, Any] | None = None) -> Settings:
-    """The settings with the proposed blocks in them, as an operator would merge them."""
-    values: dict[str, Any] = yaml.safe_load(proposal.yaml()) or {}
+def loaded(found: Findings, before: dict[str, Any] | None = None) -> Settings:
+    """The settings with the proposed blocks in them and the curves beside them, as an operator would merge them."""
+    values: dict[str, Any] = yaml.safe_load(propose(found).yaml()) or {}
     routing = {**(before or {}), **values.get("routing", {})}
-    if "curves_file" not in Routing.model_fields:
-        routing.pop("curves_file", None)
     backends = {role: {**one, **values.get("backends", {}).get(role, {})} for role, one in URLS.items()}
-    return from_mapping({"backends": backends, "placement": placement.value, "routing": routing})
+    settings = {"backends": backends, "placement": placement_of(found).value, "routing": routing}
+    with TemporaryDirectory() as folder:
+        if (curves := curves_yaml.text(found)) is not None:
+            (Path(folder) / "curves.yaml").write_text(curves, encoding="utf-8")
+        return from_mapping(settings, Path(folder))
 
 
 def test_a_crossover_on_shared_gpus_is_a_threshold_with_its_band() -> None:
@@ -109,7 +115,7 @@ def test_the_first_context_decides_and_the_others_are_told() -> None:
     both = findings(of_curve(CROSSING, tokens=1024), of_curve("seed", tokens=8192), placement=SHARED)
     found = propose(both)
     assert keys(found)["leave_at"] == 7
-    assert found.because[-1].startswith("This holds for a context of 1024 tokens. At 8192 tokens: Never speculate")
+    assert found.because[-1].startswith("This holds for a context of 1024 tokens. Speculation pays never at 8192")
 
 
 def test_gpus_of_their_own_are_assumed_aloud_where_nothing_says_the_placement() -> None:
@@ -145,7 +151,7 @@ def test_an_engine_that_gets_slower_beyond_its_peak_gets_a_limit() -> None:
     falling = context({1: 10.0, 4: 20.0, 16: 24.0}, {1: 12.0, 4: 40.0, 16: 30.0})
     found = propose(findings(falling))
     assert dict(found.max_in_flight) == {Role.BASELINE: 4}
-    assert loaded(found, SEPARATE).backends.baseline.max_in_flight == 4
+    assert loaded(findings(falling)).backends.baseline.max_in_flight == 4
     assert "+    max_in_flight: 4" in found.diff(running())
 
 
@@ -162,8 +168,8 @@ def test_the_box_this_began_from_is_pinned_to_its_baseline() -> None:
 def test_every_proposal_is_a_configuration_that_loads(speculative, baseline, placement, leave_at, data) -> None:
     enter_at = data.draw(st.integers(0, leave_at - 1))
     before = running(placement, leave_at=leave_at, enter_at=enter_at)
-    found = propose(findings(context(speculative, baseline), placement=placement, running=before))
-    settings = loaded(found, placement, {"leave_at": leave_at, "enter_at": enter_at})
+    calibrated = findings(context(speculative, baseline), placement=placement, running=before)
+    settings, found = loaded(calibrated, {"leave_at": leave_at, "enter_at": enter_at}), propose(calibrated)
     assert found.because
     for key, value in keys(found).items():
         assert getattr(settings.routing, key) == value

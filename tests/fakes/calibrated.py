@@ -159,7 +159,17 @@ def seed_box(**changes: object) -> Findings:
     queued = tuple(
         replace(one, queued=one.cell.arm is Arm.SPECULATIVE and one.cell.concurrency > 48) for one in plain.measurements
     )
-    return replace(plain, measurements=queued, **changes)  # type: ignore[arg-type]
+    (plain_context,) = plain.main
+    speculative = tuple(replace_queued(point) for point in plain_context.curves[Arm.SPECULATIVE])
+    curves = {**plain_context.curves, Arm.SPECULATIVE: speculative}
+    compared = tuple(one._replace(queued=one.concurrency > 48) for one in plain_context.contrasts)
+    main = (replace(plain_context, curves=curves, contrasts=compared),)
+    return replace(plain, **{"main": main, "measurements": queued, **changes})  # type: ignore[arg-type]
+
+
+def replace_queued(point: Estimate) -> Estimate:
+    """The point as an engine gives it that runs at most 48 sequences."""
+    return point._replace(queued=point.concurrency > 48)
 
 
 def _around(value: float) -> Quantiles:

@@ -7,9 +7,10 @@ from statistics import median
 
 from proxy.lab.calibration.advice_kinds import Advice, AdviceKind
 from proxy.lab.calibration.choices import ARM_OF
+from proxy.lab.calibration.proposal import pays
 from proxy.lab.calibration.values import Arm, ArmFacts, ContextFindings, Findings
-from proxy.lab.calibration.words import counted, ended, listed, percent
-from proxy.routing.verdict import Contrast, describe
+from proxy.lab.calibration.words import counted, listed, percent
+from proxy.routing.verdict import Contrast
 
 # The limit that SGLang sets by itself when speculation is on; at or below it nobody has chosen one.
 SILENT_LIMIT = 48
@@ -116,12 +117,10 @@ def _option(findings: Findings, arm: Arm) -> str:
 def context_moves(findings: Findings) -> Iterator[Advice]:
     """Contexts that give different answers."""
     if len({_outcome(context) for context in findings.main}) > 1:
-        told = " ".join(
-            f"{one.condition.context_tokens} tokens: {ended(describe(one.verdict))}" for one in findings.main
-        )
+        told = listed(f"{pays(one.verdict)} at {one.condition.context_tokens}" for one in findings.main)
         yield Advice(
             AdviceKind.CONTEXT_MOVES,
-            f"Where speculation pays depends on the context. {told} One number for all is a compromise: a rule "
+            f"Where speculation pays depends on the context: {told} tokens. One number for all is a compromise; a rule "
             "long_prompt can send long ones to where they fare better.",
             {"contexts": float(len(findings.main))},
         )

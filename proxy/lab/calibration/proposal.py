@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from proxy.lab.calibration import choices
 from proxy.lab.calibration.choices import ARM_OF, Choice, Speeds, Way
 from proxy.lab.calibration.values import Arm, ContextFindings, Findings, RunningRouting
-from proxy.lab.calibration.words import counted, ended, percent, speed
+from proxy.lab.calibration.words import counted, ended, listed, percent, speed
 from proxy.model import Placement, Policy, Role
 from proxy.routing.verdict import Band, Verdict, VerdictKind, band, describe
 
@@ -217,8 +217,18 @@ def _other_contexts(findings: Findings) -> tuple[str, ...]:
     first, *others = findings.main
     if not others:
         return ()
-    told = " ".join(f"At {each.condition.context_tokens} tokens: {ended(describe(each.verdict))}" for each in others)
-    return (f"This holds for a context of {first.condition.context_tokens} tokens. {told}",)
+    told = listed(f"{pays(each.verdict)} at {each.condition.context_tokens}" for each in others)
+    return (f"This holds for a context of {first.condition.context_tokens} tokens. Speculation pays {told} tokens.",)
+
+
+def pays(verdict: Verdict) -> str:
+    """Where speculation pays, in a few words: `up to 5 in flight`, `never`."""
+    if verdict.kind is not VerdictKind.CROSSOVER_AT or not verdict.crossings:
+        words = {VerdictKind.NEVER_SPECULATE: "never", VerdictKind.ALWAYS_SPECULATE: "always"}
+        return words.get(verdict.kind, "in unknown places")
+    first, *more = verdict.crossings
+    place = "up to" if first.faster_above is Role.BASELINE else "from"
+    return f"{place} {first.at:.0f} in flight" + (f" (of {len(more) + 1} crossings)" if more else "")
 
 
 def _keys(running: RunningRouting) -> dict[str, object]:
