@@ -150,7 +150,7 @@ def test_a_fixed_limit_that_loses_somewhere_is_not_enough() -> None:
 def test_a_crossover_that_moves_with_the_context_is_told() -> None:
     moving = findings(of_curve(CROSSING), of_curve("rtx6kpro_kimi26_v1_dcp1_ctx41k", tokens=41_000))
     assert (
-        "up to 6 in flight at 16384 and up to 3 in flight at 41000 tokens"
+        "up to 5 in flight at 16384 and up to 2 in flight at 41000 tokens"
         in one(AdviceKind.CONTEXT_MOVES, moving).sentence
     )
     still = findings(of_curve(CROSSING, tokens=1024), of_curve(CROSSING, tokens=8192))

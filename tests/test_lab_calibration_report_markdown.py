@@ -32,7 +32,7 @@ def test_advice_is_numbered_in_its_order() -> None:
 def test_each_concurrency_has_a_row() -> None:
     rows = [line for line in text(seed_box()).splitlines() if re.match(r"\| \d+ \|", line)]
     assert len(rows) == 13
-    assert rows[0].startswith("| 1 | 80.9 (79.7 to 82.1) | 92.7 (91.3 to 94.1) | 0.873 (0.86 to 0.886) | 6 |")
+    assert rows[0].startswith("| 1 | 80.9 (79.7 to 82.1) | 92.7 (91.3 to 94.1) | 0.873 (0.860 to 0.886) | 6 |")
 
 
 def test_foreign_names_are_no_markup_and_break_no_table() -> None:

@@ -7,13 +7,14 @@ the block over is left to the operator.
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
 from proxy.lab.calibration import choices
 from proxy.lab.calibration.choices import ARM_OF, Choice, Speeds, Way
 from proxy.lab.calibration.values import Arm, ContextFindings, Findings, RunningRouting
 from proxy.lab.calibration.words import counted, ended, listed, percent, speed
 from proxy.model import Placement, Policy, Role
-from proxy.routing.verdict import Band, Verdict, VerdictKind, band, describe
+from proxy.routing.verdict import ROUNDING, Band, Verdict, VerdictKind, band, describe
 
 CURVES_FILE = "curves.yaml"
 
@@ -227,8 +228,10 @@ def pays(verdict: Verdict) -> str:
         words = {VerdictKind.NEVER_SPECULATE: "never", VerdictKind.ALWAYS_SPECULATE: "always"}
         return words.get(verdict.kind, "in unknown places")
     first, *more = verdict.crossings
-    place = "up to" if first.faster_above is Role.BASELINE else "from"
-    return f"{place} {first.at:.0f} in flight" + (f" (of {len(more) + 1} crossings)" if more else "")
+    falls = first.faster_above is Role.BASELINE
+    # The verdict names the first whole number from which the other one is faster.
+    number = ceil(first.at - ROUNDING) - falls
+    return f"{'up to' if falls else 'from'} {number} in flight" + (f" (of {len(more) + 1} crossings)" if more else "")
 
 
 def _keys(running: RunningRouting) -> dict[str, object]:

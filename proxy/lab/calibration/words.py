@@ -18,6 +18,11 @@ def speed(tok_s: float | None) -> str:
     return f"{tok_s:.2f}" if tok_s < 10 else f"{tok_s:.1f}" if tok_s < 100 else f"{tok_s:.0f}"
 
 
+def figures(value: float) -> str:
+    """Three figures, noughts at the end as well: `0.873`, `1.10`, `103`."""
+    return f"{value:#.3g}".rstrip(".") if 1e-4 <= abs(value) < 1000 else f"{value:.3g}"
+
+
 def seconds(value: float | None) -> str:
     """A duration as people say it: `85 ms`, `2.41 s`, `47 min`, `2 h 30 min`."""
     if value is None or not isfinite(value):

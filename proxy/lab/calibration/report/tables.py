@@ -16,7 +16,7 @@ from proxy.lab.calibration.values import (
     Measurement,
     Quantiles,
 )
-from proxy.lab.calibration.words import UNKNOWN, counted, listed, speed
+from proxy.lab.calibration.words import UNKNOWN, counted, figures, listed, speed
 from proxy.model import Placement
 from proxy.routing.verdict import Contrast
 
@@ -175,7 +175,9 @@ def _ratio(contrast: Contrast | None) -> str:
     if contrast is None:
         return UNKNOWN
     mean, low, high = (exp(max(-50.0, min(value, 50.0))) for value in (contrast.log_ratio, contrast.low, contrast.high))
-    return f"{mean:.3g} ({low:.3g} to {high:.3g})" if isfinite(contrast.high - contrast.low) else f"{mean:.3g}"
+    if not isfinite(contrast.high - contrast.low):
+        return figures(mean)
+    return f"{figures(mean)} ({figures(low)} to {figures(high)})"
 
 
 def _cell_row(one: Measurement) -> Row:
@@ -200,7 +202,7 @@ def _cell_row(one: Measurement) -> Row:
 def _typical_and_worst(values: Quantiles | None, scale: float) -> Row:
     if values is None:
         return UNKNOWN, UNKNOWN
-    return _number(values.p50 * scale, ".3g"), _number(values.p99 * scale, ".3g")
+    return figures(values.p50 * scale), figures(values.p99 * scale)
 
 
 def _number(value: float | None, form: str) -> str:
