@@ -30,6 +30,7 @@ def told(arm: Arm, **changes: object) -> dict[Arm, object]:
 def test_the_box_this_began_from_is_told_what_to_do() -> None:
     asked = [AdviceKind.RAISE_MAX_RUNNING, AdviceKind.SECOND_BASELINE, AdviceKind.TRY_CHAIN]
     assert [kind for kind in kinds(seed_box()) if kind in asked] == asked
+    assert kinds(seed_box())[0] is AdviceKind.UNEQUAL_ARMS
 
 
 def test_two_baselines_are_compared_at_saturation() -> None:
@@ -101,6 +102,11 @@ def test_a_low_limit_is_to_be_raised(limit: int, said: bool) -> None:
     assert (AdviceKind.RAISE_MAX_RUNNING in kinds(found)) is said
 
 
+def test_a_limit_below_the_most_tested_is_to_be_raised() -> None:
+    found = findings(of_curve("seed"), facts=told(Arm.SPECULATIVE, max_running_requests=200))
+    assert one(AdviceKind.RAISE_MAX_RUNNING, found).numbers["limit"] == 200
+
+
 def test_the_option_is_called_as_the_engine_calls_it() -> None:
     arms = told(Arm.BASELINE, engine="vllm", max_running_requests=16)
     assert "--max-num-seqs 256" in one(AdviceKind.RAISE_MAX_RUNNING, findings(of_curve(CROSSING), facts=arms)).sentence
@@ -129,7 +135,11 @@ def test_arms_that_differ_are_told_first(changes: dict[str, object]) -> None:
 
 
 def test_arms_that_differ_in_speculation_alone_are_equal() -> None:
-    arms = told(Arm.SPECULATIVE, flags={"tp_size": "8", "speculative_num_steps": "3"})
+    flags = {"tp_size": "8", "speculative_algorithm": "EAGLE3"}
+    arms = {
+        Arm.SPECULATIVE: facts(Arm.SPECULATIVE, flags=flags),
+        Arm.BASELINE: facts(Arm.BASELINE, flags={**flags, "speculative_algorithm": "None"}),
+    }
     assert AdviceKind.UNEQUAL_ARMS not in kinds(findings(of_curve(CROSSING), facts=arms))
 
 
@@ -145,6 +155,19 @@ def test_a_fixed_limit_that_loses_somewhere_is_not_enough() -> None:
     found = findings(of_curve(CROSSING))
     assert AdviceKind.HAPROXY_ENOUGH not in kinds(found)
     assert one(AdviceKind.CROSSOVER_GAIN, found).numbers["over_overflow_most"] == pytest.approx(0.094, abs=0.001)
+
+
+def test_a_fixed_limit_that_is_good_on_average_alone_is_not_enough() -> None:
+    flat = {1: 15.0, 2: 27.0, 4: 45.0, 8: 60.0, 16: 60.0, 32: 60.0}
+    found = findings(context(flat, {n: 10 * n**0.93 for n in flat}))
+    said = one(AdviceKind.CROSSOVER_GAIN, found)
+    assert said.numbers["over_overflow_mean"] < 0.02 < said.numbers["over_overflow_most"]
+
+
+def test_a_balancer_is_not_advised_where_speculation_never_pays() -> None:
+    flat = {1: 10.0, 2: 18.0, 4: 30.0, 8: 40.0, 16: 40.0, 32: 40.0}
+    found = findings(context(flat, {n: 10 * n**0.97 for n in flat}))
+    assert one(AdviceKind.CROSSOVER_GAIN, found).numbers["over_overflow_most"] < 0.02
 
 
 def test_a_crossover_that_moves_with_the_context_is_told() -> None:

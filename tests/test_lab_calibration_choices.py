@@ -62,6 +62,11 @@ def test_one_backend_alone_keeps_its_speed_on_shared_gpus() -> None:
     assert row.tok_s == pytest.approx(38.0)
 
 
+def test_all_requests_alike_each_get_their_share_of_the_whole() -> None:
+    (row,) = rows(Way.ONLY_BASELINE, at(CROSSING, (8,), SEPARATE)).values()
+    assert row.request_tok_s == pytest.approx(66.0 / 8)
+
+
 def test_the_threshold_moves_all_at_once() -> None:
     found = rows(Way.THRESHOLD, at(CROSSING, (4, 5, 6), SEPARATE, leave_at=5))
     assert [(row.speculative, row.baseline) for row in found.values()] == [(4, 0), (0, 5), (0, 6)]

@@ -156,7 +156,14 @@ def test_an_engine_that_gets_slower_beyond_its_peak_gets_a_limit() -> None:
 
 
 def test_a_fall_within_the_intervals_is_no_limit() -> None:
-    assert propose(findings(context({1: 10.0, 4: 20.0, 16: 19.6}, {1: 12.0, 4: 40.0, 16: 41.0}))).max_in_flight == {}
+    falling = {1: 10.0, 4: 20.0, 16: 17.0}, {1: 12.0, 4: 40.0, 16: 41.0}
+    assert propose(findings(context(*falling, spread=0.01))).max_in_flight == {Role.SPECULATIVE: 4}
+    assert propose(findings(context(*falling, spread=0.1))).max_in_flight == {}
+
+
+def test_a_fall_of_a_few_per_cent_is_no_limit() -> None:
+    falling = context({1: 10.0, 4: 20.0, 16: 19.2}, {1: 12.0, 4: 40.0, 16: 41.0}, spread=0.001)
+    assert propose(findings(falling)).max_in_flight == {}
 
 
 def test_the_box_this_began_from_is_pinned_to_its_baseline() -> None:
