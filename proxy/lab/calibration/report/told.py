@@ -1,0 +1,80 @@
+"""What a report says in words, made once for the page and the Markdown. How it is laid out is theirs."""
+
+from dataclasses import dataclass
+
+from proxy.lab.calibration.advice import Advice, advise
+from proxy.lab.calibration.proposal import Proposal, placement_of, propose
+from proxy.lab.calibration.values import Arm, ContextFindings, Findings
+from proxy.lab.calibration.words import counted, ended, listed, seconds
+from proxy.model import Placement
+from proxy.routing.verdict import describe
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The sentences, the proposal and the advice of one calibration.
+
+    `because` is what the proposal rests on besides the headline. `warnings` say what weakens it: an end before the
+    plan's, predictions, cells that were cut.
+    """
+
+    headline: str
+    subject: str
+    warnings: tuple[str, ...]
+    proposal: Proposal
+    because: tuple[str, ...]
+    diff: str
+    advice: tuple[Advice, ...]
+    placement: Placement
+
+    def of(self, context: ContextFindings) -> str:
+        """The verdict of one context in a sentence."""
+        return describe(context.verdict)
+
+
+def tell(findings: Findings) -> Told:
+    """All the words; the first context gives the headline."""
+    proposal = propose(findings)
+    headline = describe(findings.main[0].verdict) if findings.main else "Nothing was measured."
+    return Told(
+        headline=headline,
+        subject=_subject(findings),
+        warnings=_warnings(findings),
+        proposal=proposal,
+        because=tuple(sentence for sentence in proposal.because if sentence != headline),
+        diff=proposal.diff(findings.running) if findings.running is not None else "",
+        advice=advise(findings),
+        placement=placement_of(findings),
+    )
+
+
+def _subject(findings: Findings) -> str:
+    arms = [arm.value for arm in Arm if arm in findings.facts]
+    told = f"Measured at {findings.measured_at} in {seconds(findings.spent_s)}"
+    told += f", {counted(len(findings.measurements), 'cell')}"
+    if arms:
+        told += f", arms {listed(arms)}"
+    return f"{told}; backends with {_gpus(findings)}."
+
+
+def _gpus(findings: Findings) -> str:
+    return "GPUs of their own" if placement_of(findings) is Placement.SEPARATE else "shared GPUs"
+
+
+def _warnings(findings: Findings) -> tuple[str, ...]:
+    found = []
+    if not findings.complete:
+        found.append("The plan was not carried out to its end; the verdict rests on what was measured until then.")
+    if any(context.predicted for context in (*findings.main, *findings.side)):
+        found.append("Speeds marked with ~ were predicted by the speculation law and not measured.")
+    elif findings.quick:
+        found.append("A quick run: few repeats, so small differences stay hidden.")
+    cut = sum(one.cut for one in findings.measurements)
+    disturbed = sum(one.disturbed for one in findings.measurements)
+    if cut:
+        found.append(f"Requests failed in {counted(cut, 'cell')}, which therefore speak for nothing.")
+    if disturbed:
+        found.append(f"Other traffic was on the engine in {counted(disturbed, 'cell')}, left out as well.")
+    if findings.measurements and not any(one.usable for one in findings.measurements):
+        found.append("No cell was usable.")
+    return tuple(found) + tuple(ended(note) for note in findings.notes)
