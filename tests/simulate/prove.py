@@ -56,7 +56,11 @@ def _trials(asked: argparse.Namespace, names: Sequence[str]) -> list[Trial]:
     options: dict[str, Any] = {"cell_noise": asked.cell_noise, "jitter": asked.jitter, "drift": asked.drift}
     options |= {"moments": not asked.gross}
     budget_s = asked.budget or (QUICK_BUDGET_S if asked.quick else DEFAULT_BUDGET_S)
-    return [Trial(name, seed, budget_s, asked.quick, options) for name in names for seed in range(asked.seeds)]
+    return [
+        Trial(name, seed, budget_s, asked.quick, asked.max_tokens, options)
+        for name in names
+        for seed in range(asked.seeds)
+    ]
 
 
 def _all_tried(trials: Sequence[Trial], processes: int) -> list[Outcome]:
@@ -85,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--seeds", type=int, default=10, metavar="N", help="runs of each curve (default 10)")
     add("--budget", type=float, metavar="S", help="virtual seconds of a run (default: that of the command)")
+    add("--max-tokens", type=int, default=256, metavar="N", help="of an answer (default 256)")
     add("--quick", action="store_true", help="prove quick runs instead")
     add("--gross", action="store_true", help="engines tell no decode moments: speeds are what clients get")
     add("--cell-noise", type=float, default=0.01, metavar="F", help="scatter between equal cells (default 0.01)")

@@ -31,6 +31,7 @@ class Trial:
     seed: int
     budget_s: float = DEFAULT_BUDGET_S
     quick: bool = False
+    max_tokens: int = 256
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -85,7 +86,13 @@ def aim_for(curve: Curve, trial: Trial) -> Aim:
     """The default aim, on the concurrencies that the curve's points span and on one condition alone."""
     inside = whole_numbers(curve)
     levels = sorted({*(level for level in DEFAULT_CONCURRENCIES if level in inside), inside[-1]})
-    return Aim(tuple(levels), prompts=(PromptKind.MIXED,), budget_s=trial.budget_s, quick=trial.quick)
+    return Aim(
+        tuple(levels),
+        prompts=(PromptKind.MIXED,),
+        budget_s=trial.budget_s,
+        max_tokens=trial.max_tokens,
+        quick=trial.quick,
+    )
 
 
 async def _carried_out(aim: Aim, stand: VirtualStand) -> Campaign:

@@ -87,9 +87,8 @@ def _kind(clear: Sequence[float]) -> VerdictKind:
 
 
 def _honest(kind: VerdictKind, ratios: Sequence[float]) -> frozenset[VerdictKind]:
-    """A change of leader within the dead band may be told, and need not be."""
+    """Not to know is never wrong; a change of leader within the dead band may be told, and need not be."""
     if min(ratios) < 0.0 < max(ratios):
-        return frozenset((kind, VerdictKind.CROSSOVER_AT))
-    if kind is VerdictKind.UNKNOWN:
-        return frozenset((kind, VerdictKind.ALWAYS_SPECULATE if ratios[0] > 0.0 else VerdictKind.NEVER_SPECULATE))
-    return frozenset((kind,))
+        return frozenset((kind, VerdictKind.UNKNOWN, VerdictKind.CROSSOVER_AT))
+    one_sided = VerdictKind.ALWAYS_SPECULATE if ratios[0] > 0.0 else VerdictKind.NEVER_SPECULATE
+    return frozenset((kind, VerdictKind.UNKNOWN, one_sided))
