@@ -67,8 +67,8 @@ def _warnings(findings: Findings) -> tuple[str, ...]:
         found.append("The plan was not carried out to its end; the verdict rests on what was measured until then.")
     if any(context.predicted for context in (*findings.main, *findings.side)):
         found.append("Speeds marked with ~ were predicted by the speculation law and not measured.")
-    elif findings.quick:
-        found.append("A quick run: few repeats, so small differences stay hidden.")
+    if findings.quick:
+        found.append("A quick run: where a cell has fewer than three repeats its interval is assumed and not measured.")
     cut = sum(one.cut for one in findings.measurements)
     disturbed = sum(one.disturbed for one in findings.measurements)
     if cut:
