@@ -44,8 +44,8 @@ def test_a_chain_is_predicted_by_the_law() -> None:
     said = one(AdviceKind.TRY_CHAIN, seed_box())
     speeds = speeds_of(of_curve("seed"), Placement.SEPARATE)
     # Four tokens of one sequence take what one step of four sequences takes on the baseline.
-    assert chain_tok_s(speeds, 1) == pytest.approx(2.2 / (4 / 217.0 + 0.15 / 92.7))
-    assert said.numbers["chain_at_1"] == chain_tok_s(speeds, 1)
+    assert chain_tok_s(speeds.curves[Arm.BASELINE], 1) == pytest.approx(2.2 / (4 / 217.0 + 0.15 / 92.7))
+    assert said.numbers["chain_at_1"] == chain_tok_s(speeds.curves[Arm.BASELINE], 1)
     assert "Predicted for 3/1/4, not measured, in tok/s: 110 at 1" in said.sentence
 
 

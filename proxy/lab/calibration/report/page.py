@@ -43,7 +43,9 @@ def render(findings: Findings, told: Told, plots: Mapping[int, Sequence[Plot]]) 
         findings=findings,
         told=told,
         main=_main(findings, told, plots),
-        side=tuple(_part(findings, told, context, (), ()) for context in findings.side),
+        side=tuple(
+            _part(findings, told, context, (), ())._replace(verdict=told.beside(context)) for context in findings.side
+        ),
         facts=tables.fact_table(findings.facts),
         how=tuple(tables.how_measured(findings)),
         models=tuple(dict.fromkeys(one.model for one in findings.facts.values() if one.model)),
