@@ -44,8 +44,8 @@ def test_a_chain_is_predicted_by_the_law() -> None:
     said = one(AdviceKind.TRY_CHAIN, seed_box())
     speeds = speeds_of(of_curve("seed"), Placement.SEPARATE)
     # Four tokens of one sequence take what one step of four sequences takes on the baseline.
-    assert chain_tok_s(speeds, 1) == pytest.approx(2.2 / (4 / 217.0 + 0.15 / 92.7))
-    assert said.numbers["chain_at_1"] == chain_tok_s(speeds, 1)
+    assert chain_tok_s(speeds.curves[Arm.BASELINE], 1) == pytest.approx(2.2 / (4 / 217.0 + 0.15 / 92.7))
+    assert said.numbers["chain_at_1"] == chain_tok_s(speeds.curves[Arm.BASELINE], 1)
     assert "Predicted for 3/1/4, not measured, in tok/s: 110 at 1" in said.sentence
 
 
@@ -135,10 +135,10 @@ def test_arms_that_differ_are_told_first(changes: dict[str, object]) -> None:
 
 
 def test_arms_that_differ_in_speculation_alone_are_equal() -> None:
-    flags = {"tp_size": "8", "speculative_algorithm": "EAGLE3"}
+    flags = {"tp_size": "8", "speculative_algorithm": "EAGLE3", "max_total_tokens": "343664"}
     arms = {
         Arm.SPECULATIVE: facts(Arm.SPECULATIVE, flags=flags),
-        Arm.BASELINE: facts(Arm.BASELINE, flags={**flags, "speculative_algorithm": "None"}),
+        Arm.BASELINE: facts(Arm.BASELINE, flags={**flags, "speculative_algorithm": "None", "max_total_tokens": "4"}),
     }
     assert AdviceKind.UNEQUAL_ARMS not in kinds(findings(of_curve(CROSSING), facts=arms))
 
@@ -190,6 +190,7 @@ def test_a_busy_client_is_told() -> None:
 
 def test_wide_intervals_and_others_traffic_are_told() -> None:
     wide = findings(context(FAST, WIDE, spread=0.2))
+    assert AdviceKind.NOISY not in kinds(replace(wide, quick=True))
     assert "±" in one(AdviceKind.NOISY, wide).sentence
     plain = findings(of_curve(CROSSING))
     shared = tuple(replace(each, disturbed=each.cell.repeat == 0) for each in plain.measurements)

@@ -31,11 +31,11 @@ def test_every_condition_that_was_measured_has_its_findings(whole: list[Measurem
     assert findings.measurements == tuple(whole)
 
 
-def test_contexts_rise_and_those_without_cells_are_left_out() -> None:
+def test_contexts_keep_their_order_and_those_without_cells_are_left_out() -> None:
     aim = replace(AIM, contexts=(8192, 1024, 65536))
     cells = Bench(crossing_at(9.4)).carry_out(aim, at_most=16)
     findings = found(aim, cells)
-    assert [one.condition.context_tokens for one in findings.main] == [1024, 8192]
+    assert [one.condition.context_tokens for one in findings.main] == [8192, 1024]
 
 
 def test_nothing_measured_gives_nothing_and_does_not_raise() -> None:

@@ -62,6 +62,12 @@ def test_a_crossing_and_the_ratios_come_back() -> None:
     )
 
 
+def test_a_ratio_of_a_queue_is_marked() -> None:
+    curves = read(seed_box())
+    assert curves is not None
+    assert [one.concurrency for one in curves.contexts[0].contrasts if one.queued] == [64, 96, 128, 192, 250]
+
+
 def test_an_arm_that_was_not_measured_is_empty() -> None:
     curves = read(findings(context({}, {1: 10.0, 2: 19.0})))
     assert curves is not None

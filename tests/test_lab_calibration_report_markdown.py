@@ -47,8 +47,10 @@ def test_foreign_names_are_no_markup_and_break_no_table() -> None:
 @settings(deadline=None)
 @given(any_findings())
 def test_whatever_was_found_every_table_keeps_its_columns(found: Findings) -> None:
+    written = text(found)
+    assert written.encode("utf-8")
     columns = None
-    for line in text(found).splitlines():
+    for line in written.splitlines():
         if not line.startswith("| "):
             columns = None
             continue

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab import curves as published
-from proxy.lab.step_time import TableTime
+from proxy.lab.step_time import Point, TableTime
 from proxy.model import Placement, Role
 from proxy.routing.curves import LEAST, ContextCurves, Curves, SpeedCurve, SpeedPoint
 from proxy.routing.verdict import Verdict, VerdictKind
@@ -60,7 +59,7 @@ def test_points_are_met_exactly_unless_a_step_would_be_shorter_with_more(points:
 @given(POINTS, IN_FLIGHT)
 def test_an_embedded_engine_of_the_same_points_takes_the_same_steps(points: dict[float, float], n: float) -> None:
     table = TableTime(
-        tuple(published.Point(*point, 1.0) for point in sorted(points.items())), Role.SPECULATIVE, tokens_per_step=1.0
+        tuple(Point(*point, 1.0) for point in sorted(points.items())), Role.SPECULATIVE, tokens_per_step=1.0
     )
     assert curve(points).seconds_per_token(n) == pytest.approx(table._ms(max(n, LEAST)) / 1000, rel=1e-6)
 

@@ -175,10 +175,15 @@ def test_one_lone_cell_far_from_zero_is_a_cliff() -> None:
     assert [each.faster_above for each in verdict.crossings] == [Role.BASELINE, Role.SPECULATIVE]
 
 
-def test_one_sign_alone_is_not_enough_while_a_mean_beyond_the_margin_says_otherwise() -> None:
-    unsure = Contrast(16, log(0.9), log(0.7), log(1.2), 3)
-    assert judge([*cells({1: 1.4, 4: 1.4}), unsure]).kind is VerdictKind.UNKNOWN
-    assert judge([*cells({1: 1.4, 4: 1.4}), unsure._replace(log_ratio=log(0.99))]).kind is ALWAYS
+@pytest.mark.parametrize(
+    ("low", "mean", "high", "kind"),
+    [(0.7, 0.9, 1.2, UNKNOWN), (0.7, 1.02, 1.4, UNKNOWN), (0.96, 0.99, 1.02, ALWAYS), (0.95, 1.1, 1.3, ALWAYS)],
+)
+def test_one_sign_alone_is_not_enough_while_another_cell_leaves_room_for_more_than_twice_the_margin(
+    low: float, mean: float, high: float, kind: VerdictKind
+) -> None:
+    unsure = Contrast(16, log(mean), log(low), log(high), 3)
+    assert judge([*cells({1: 1.4, 4: 1.4}), unsure]).kind is kind
 
 
 def test_one_lone_cell_near_zero_is_noise() -> None:

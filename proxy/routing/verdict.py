@@ -87,8 +87,8 @@ def judge(contrasts: Sequence[Contrast], *, margin: float = 0.03) -> Verdict:
     believed where a neighbour is sure of the same, or where it stands alone beyond the margin with half as much room
     again as its interval takes. Between two neighbouring believed cells of different sign there is a crossing; cells
     between them that are not believed widen its interval. Believed cells of one sign alone make always or never, unless
-    the mean of another cell lies beyond the margin on the other side: then it is not known. Raises ValueError for a
-    number that is none, and for a concurrency that is not above zero.
+    the interval of another cell leaves room for twice the margin on the other side: then it is not known. Raises
+    ValueError for a number that is none, and for a concurrency that is not above zero.
     """
     cells = sorted(contrasts, key=lambda cell: cell.concurrency)
     _refuse_odd(cells)
@@ -102,7 +102,7 @@ def judge(contrasts: Sequence[Contrast], *, margin: float = 0.03) -> Verdict:
     if crossings:
         return Verdict(VerdictKind.CROSSOVER_AT, crossings, _why_crossing(believed) + undecided)
     side = believed[0].sign
-    if any(cell.log_ratio * side < -margin for cell in cells):
+    if any(_leaves_room(cell, side, 2.0 * margin) for cell, sign in zip(cells, signs, strict=True) if not sign):
         doubt = f"{_why_one_sided(believed)}{undecided}; measure more repeats there"
         return Verdict(VerdictKind.UNKNOWN, reason=doubt)
     kind = VerdictKind.ALWAYS_SPECULATE if side > 0 else VerdictKind.NEVER_SPECULATE
@@ -165,6 +165,11 @@ def _believed(cells: Sequence[Contrast], margin: float) -> Iterator[int]:
     for cell, before, sign, after in zip(cells, signs, signs[1:], signs[2:], strict=False):
         alone = abs(cell.log_ratio) > max(margin, ALONE_HALF_WIDTHS * cell.half_width)
         yield sign if sign in (before, after) or alone else 0
+
+
+def _leaves_room(cell: Contrast, side: int, ratio: float) -> bool:
+    """Whether a cell may differ by more than `ratio` (ln) to the side that the others are not on."""
+    return -min(cell.low, cell.log_ratio) > ratio if side > 0 else max(cell.high, cell.log_ratio) > ratio
 
 
 def _crossings(cells: Sequence[Contrast], signs: Sequence[int]) -> Iterator[Crossing]:

@@ -1,19 +1,18 @@
 """What a short chain of drafts might give, by the speculation law and the baseline's own curve. Always a prediction.
 
-The law: with V tokens verified and `tau` gained per sequence and step, T(n) the time of a step over n tokens and d that
-of drafting, X(b) = (tau / V) X_baseline(V b) T(V b) / (T(V b) + d), which is tau b / (T(V b) + d).
+The law itself is in law.py; here are its constants for a chain that nobody has run yet.
 """
 
 from proxy.lab.calibration.choices import Speeds
+from proxy.lab.calibration.law import DRAFT_SHARE, Law
 from proxy.lab.calibration.values import Arm
 from proxy.lab.calibration.words import percent, speed
+from proxy.routing.curves import SpeedCurve
 
 # A chain 3/1/4: three drafted and the root.
 VERIFIED = 4
 # What published 3/1/4 chains gain per step, 2.0 to 2.3; on code more.
 GAINED = 2.2
-# Drafting costs about this share of a step with one sequence (published chains: 7 to 25 %).
-DRAFTING = 0.15
 AT = (1, 4, 16)
 
 
@@ -23,9 +22,11 @@ def predicted(speeds: Speeds) -> tuple[str, dict[str, float]]:
     Concurrencies whose verified tokens lie beyond the measured baseline are left out.
     """
     curve = speeds.curves.get(Arm.BASELINE)
-    found = {b: chain_tok_s(speeds, b) for b in AT if curve is not None and not curve.extrapolated(VERIFIED * b)}
-    if not found:
+    if curve is None:
         return "What one would give cannot be predicted without the baseline's curve.", {}
+    found = {b: chain_tok_s(curve, b) for b in AT if not curve.extrapolated(VERIFIED * b)}
+    if not found:
+        return "What one would give cannot be predicted: the baseline was not measured far enough.", {}
     now = {
         b: max(speeds.tok_s(arm, b) for arm in (Arm.SPECULATIVE, Arm.BASELINE) if arm in speeds.curves) for b in found
     }
@@ -33,13 +34,11 @@ def predicted(speeds: Speeds) -> tuple[str, dict[str, float]]:
     numbers = {f"chain_at_{b}": value for b, value in found.items()}
     return (
         f"Predicted for 3/1/4, not measured, in tok/s: {told}; assumed are {GAINED} tokens gained per step, drafting "
-        f"at {percent(DRAFTING)} of a step with one sequence, and attention as cheap as in plain decoding."
+        f"at {percent(DRAFT_SHARE)} of a step with one sequence, and attention as cheap as in plain decoding."
     ), {**numbers, "gain": max(value / now[b] - 1 for b, value in found.items())}
 
 
-def chain_tok_s(speeds: Speeds, in_flight: int) -> float:
+def chain_tok_s(baseline: SpeedCurve, in_flight: int) -> float:
     """The law for a chain 3/1/4 at one number in flight, tok/s."""
-    verified = VERIFIED * in_flight
-    step_s = verified / speeds.tok_s(Arm.BASELINE, verified)
-    drafting_s = DRAFTING / speeds.tok_s(Arm.BASELINE, 1)
-    return GAINED * in_flight / (step_s + drafting_s)
+    draft_s = DRAFT_SHARE * baseline.seconds_per_token(1)
+    return Law(baseline, GAINED, VERIFIED, draft_s).tok_s(in_flight)

@@ -12,6 +12,8 @@ from proxy.lab.calibration.values import Arm, ArmFacts, ContextFindings, Finding
 from proxy.lab.calibration.words import counted, listed, percent
 from proxy.routing.verdict import Contrast
 
+# What follows from the memory that a drafter takes, or is told beside the flags already.
+FOLLOWING = frozenset({"max_running_requests", "max_total_tokens", "max_total_num_tokens"})
 # The limit that SGLang sets by itself when speculation is on; at or below it nobody has chosen one.
 SILENT_LIMIT = 48
 # How engines other than SGLang call the limit on their command line.
@@ -45,7 +47,7 @@ def _differences(speculative: ArmFacts, baseline: ArmFacts) -> Iterator[str]:
         if ours is not None and theirs is not None and ours != theirs:
             yield f"{name} {ours} against {theirs}"
     for name in sorted(speculative.flags.keys() & baseline.flags.keys()):
-        if not name.startswith("speculative") and name != "max_running_requests":
+        if not name.startswith("speculative") and name not in FOLLOWING:
             ours, theirs = speculative.flags[name], baseline.flags[name]
             if ours != theirs:
                 yield f"{name} {ours} against {theirs}"
@@ -71,7 +73,8 @@ def noisy(findings: Findings) -> Iterator[Advice]:
     known = [width for width in widths if isfinite(width)]
     disturbed = sum(one.disturbed for one in findings.measurements)
     said = []
-    if known and median(known) > WIDE:
+    # A quick run's intervals are assumed, and the page says so.
+    if known and median(known) > WIDE and not findings.quick:
         said.append(f"a typical difference is known only to ±{percent(median(known))}")
     if findings.measurements and disturbed > OFTEN_DISTURBED * len(findings.measurements):
         said.append(f"other traffic disturbed {disturbed} of {counted(len(findings.measurements), 'cell')}")

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -136,12 +137,16 @@ def _finish(
 def _tell(findings: Findings, files: list[Path], folder: Path) -> None:
     """The verdict, the advice and where to read on, on standard output."""
     from proxy.lab.calibration.advice import advise  # noqa: PLC0415
+    from proxy.lab.calibration.proposal import propose  # noqa: PLC0415
     from proxy.routing.verdict import describe  # noqa: PLC0415
 
     say = sys.stdout.write
     for found in findings.main:
         predicted = " (partly predicted)" if found.predicted else ""
         say(f"{found.condition.context_tokens} tokens of context{predicted}: {describe(found.verdict)}\n")
+    block = propose(findings).yaml()
+    if block:
+        say(f"Proposed, with {folder / 'curves.yaml'} beside the configuration:\n{textwrap.indent(block, '  ')}")
     for advice in advise(findings):
         say(f"- {advice.sentence}\n")
     for note in findings.notes:

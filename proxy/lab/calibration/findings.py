@@ -37,7 +37,7 @@ def conclude(
     notes: Sequence[str] = (),
 ) -> Findings:
     """The findings of a run, whole or cut. `measured_at` is the wall clock, ISO 8601."""
-    main = [_condition(aim, aim.main(context), facts, measurements) for context in sorted(aim.contexts)]
+    main = [_condition(aim, aim.main(context), facts, measurements) for context in aim.contexts]
     side = [_condition(aim, condition, facts, measurements) for condition in side_conditions(aim)]
     return Findings(
         measured_at=measured_at,

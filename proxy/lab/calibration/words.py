@@ -1,7 +1,7 @@
 """How the numbers of a calibration are said in sentences and tables. What they mean is not here."""
 
 from collections.abc import Iterable
-from math import isfinite
+from math import exp, isfinite
 
 UNKNOWN = "-"
 
@@ -21,6 +21,11 @@ def speed(tok_s: float | None) -> str:
 def figures(value: float) -> str:
     """Three figures, noughts at the end as well: `0.873`, `1.10`, `103`."""
     return f"{value:#.3g}".rstrip(".") if 1e-4 <= abs(value) < 1000 else f"{value:.3g}"
+
+
+def times(log_ratio: float) -> str:
+    """A ratio of speeds whose logarithm is known: `0.873`."""
+    return figures(exp(max(-13.0, min(log_ratio, 13.0))))
 
 
 def seconds(value: float | None) -> str:

@@ -21,7 +21,8 @@ MAX_LOG = 13.8
 
 def text(findings: Findings) -> str | None:
     """The whole file; None where no speed was measured, since a file without curves is refused."""
-    contexts = [line for context in findings.main for line in _context(context)]
+    rising = sorted(findings.main, key=lambda context: context.condition.context_tokens)
+    contexts = [line for context in rising for line in _context(context)]
     if not contexts:
         return None
     return "\n".join((*_header(findings), "contexts:", *contexts)) + "\n"

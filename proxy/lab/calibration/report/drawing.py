@@ -132,7 +132,7 @@ def legend(drawn: Figure, axes: Axes, columns: int = 3) -> None:
 def svg(drawn: Figure) -> str:
     """The figure as an `<svg>` element without foreign declarations or fixed colours, for a page that has the tones."""
     buffer = io.StringIO()
-    drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    drawn.savefig(buffer, format="svg", transparent=True)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)

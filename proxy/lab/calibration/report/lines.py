@@ -46,10 +46,22 @@ class Scene(NamedTuple):
 
 
 def draw(
-    axes: Axes, at: Sequence[float], values: Sequence[float], line: Line, palette: Palette, *, label: str | None = None
+    axes: Axes,
+    at: Sequence[float],
+    values: Sequence[float],
+    line: Line,
+    palette: Palette,
+    *,
+    label: str | None = None,
+    predicted: Sequence[bool] = (),
 ) -> None:
-    """One line with its markers."""
-    axes.plot(at, values, label=label, **_look(line, palette))
+    """One line with its markers, hollow where the value was `predicted`."""
+    guessed = [place for place, one in enumerate(predicted) if one]
+    full = [place for place in range(len(at)) if place not in guessed]
+    axes.plot(at, values, label=label, markevery=full, **_look(line, palette))
+    if guessed:
+        hollow = {**_look(line, palette), "linestyle": "none", "markerfacecolor": "none"}
+        axes.plot([at[place] for place in guessed], [values[place] for place in guessed], **hollow)
 
 
 def draw_thin(axes: Axes, at: Sequence[float], values: Sequence[float], line: Line, palette: Palette) -> None:
@@ -67,14 +79,12 @@ def intervals(axes: Axes, told: Sequence[tuple[float, float, float, float]], col
         axes.errorbar(at, values, yerr=[below, above], fmt="none", ecolor=colour, elinewidth=1.2, capsize=2.5)
 
 
-def mark(
-    axes: Axes, at: float, value: float, line: Line, palette: Palette, *, predicted: bool = False, queued: bool = False
-) -> None:
-    """A hollow marker over what was predicted, a cross over what an engine with a queue gave."""
-    if predicted:
-        axes.plot([at], [value], color=palette[line.tone], marker=line.marker, markersize=7, markerfacecolor="none")
+def cross(axes: Axes, told: Sequence[tuple[float, float, bool]], palette: Palette) -> None:
+    """A cross over each (x, value) that an engine with a queue gave."""
+    queued = [(x, value) for x, value, waited in told if waited]
     if queued:
-        axes.plot([at], [value], color=palette["ink"], marker="x", markersize=9, markeredgewidth=0.9)
+        at, values = zip(*queued, strict=True)
+        axes.plot(at, values, color=palette["ink"], linestyle="none", marker="x", markersize=9, markeredgewidth=0.9)
 
 
 def _look(line: Line, palette: Palette) -> dict[str, Any]:

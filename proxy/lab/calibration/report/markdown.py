@@ -36,7 +36,7 @@ def _blocks(findings: Findings, told: Told) -> Iterator[str]:
         yield from _table(tables.curve_table(context))
     for context in findings.side:
         yield f"## Besides: {tables.condition_name(context.condition)}"
-        yield told.of(context)
+        yield told.beside(context)
         yield from _table(tables.curve_table(context))
     facts = tables.fact_table(findings.facts)
     if facts.rows:

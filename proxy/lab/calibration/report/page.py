@@ -6,6 +6,7 @@ template, since names of models and engines are foreign; only our own drawings a
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -37,6 +38,25 @@ class Part(NamedTuple):
 
 def render(findings: Findings, told: Told, plots: Mapping[int, Sequence[Plot]]) -> str:
     """The page; `plots` holds those of each main context by its place."""
+    template = _environment().get_template("report.html.jinja")
+    page = template.render(
+        findings=findings,
+        told=told,
+        main=_main(findings, told, plots),
+        side=tuple(
+            _part(findings, told, context, (), ())._replace(verdict=told.beside(context)) for context in findings.side
+        ),
+        facts=tables.fact_table(findings.facts),
+        how=tuple(tables.how_measured(findings)),
+        models=tuple(dict.fromkeys(one.model for one in findings.facts.values() if one.model)),
+        tones=drawing.css(),
+    )
+    # A lone surrogate, as a broken engine may send, has no bytes in UTF-8.
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("proxy.lab.calibration.report"),
         autoescape=True,
@@ -45,18 +65,7 @@ def render(findings: Findings, told: Told, plots: Mapping[int, Sequence[Plot]]) 
         lstrip_blocks=True,
     )
     environment.filters["tidy"] = _tidy
-    page = environment.get_template("report.html.jinja").render(
-        findings=findings,
-        told=told,
-        main=_main(findings, told, plots),
-        side=tuple(_part(findings, told, context, (), ()) for context in findings.side),
-        facts=tables.fact_table(findings.facts),
-        how=tuple(tables.how_measured(findings)),
-        models=tuple(dict.fromkeys(one.model for one in findings.facts.values() if one.model)),
-        tones=drawing.css(),
-    )
-    # A lone surrogate, as a broken engine may send, has no bytes in UTF-8.
-    return page.encode("utf-8", "replace").decode("utf-8")
+    return environment
 
 
 def _tidy(sentence: str) -> str:

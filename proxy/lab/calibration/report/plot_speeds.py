@@ -9,7 +9,7 @@ from matplotlib.ticker import NullFormatter
 
 from proxy.lab.calibration.report import drawing
 from proxy.lab.calibration.report.drawing import Palette
-from proxy.lab.calibration.report.lines import IN_FLIGHT, LINES, Scene, draw, intervals, mark
+from proxy.lab.calibration.report.lines import IN_FLIGHT, LINES, Scene, cross, draw, intervals
 from proxy.lab.calibration.values import Arm, Estimate
 from proxy.routing.verdict import Crossing
 
@@ -39,14 +39,13 @@ def ratio(scene: Scene, palette: Palette) -> Figure | None:
     line = LINES[Arm.SPECULATIVE]
     ratios = [_times(contrast.log_ratio) for contrast in contrasts]
     numbers = [contrast.concurrency for contrast in contrasts]
-    draw(axes, numbers, ratios, line, palette, label="above 1: speculative is faster")
-    for contrast, value in zip(contrasts, ratios, strict=True):
-        marked = {"predicted": contrast.predicted, "queued": contrast.queued}
-        mark(axes, contrast.concurrency, value, line, palette, **marked)
+    predicted = [contrast.predicted for contrast in contrasts]
+    draw(axes, numbers, ratios, line, palette, label="above 1: speculative is faster", predicted=predicted)
+    cross(axes, list(zip(numbers, ratios, (contrast.queued for contrast in contrasts), strict=True)), palette)
     known = [(one, value) for one, value in zip(contrasts, ratios, strict=True) if isfinite(one.high - one.low)]
     spans = [(one.concurrency, value, _times(one.low), _times(one.high)) for one, value in known]
     intervals(axes, spans, palette[line.tone])
-    _ratio_axis(axes, [*ratios, 1.0])
+    _ratio_axis(axes, [*ratios, 1.0, *(end for *_, low, high in spans for end in (low, high))])
     drawing.in_flight(axes, numbers, IN_FLIGHT)
     for index, crossing in enumerate(crossings):
         _band(axes, crossing, palette, "crossover, 95 % interval" if index == 0 else None)
@@ -62,11 +61,10 @@ def _speeds(scene: Scene, palette: Palette, scale: Callable[[Estimate], float], 
     figure, (axes,) = drawing.figure()
     for arm, found in points.items():
         line, at = LINES[arm], [point.concurrency for point in found]
-        draw(axes, at, [point.tok_s * scale(point) for point in found], line, palette, label=arm.value)
+        tok_s, predicted = [point.tok_s * scale(point) for point in found], [point.predicted for point in found]
+        draw(axes, at, tok_s, line, palette, label=arm.value, predicted=predicted)
         intervals(axes, [span for point in found for span in _span(point, scale(point))], palette[line.tone])
-        for point in found:
-            marked = {"predicted": point.predicted, "queued": point.queued}
-            mark(axes, point.concurrency, point.tok_s * scale(point), line, palette, **marked)
+        cross(axes, list(zip(at, tok_s, (point.queued for point in found), strict=True)), palette)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
     drawing.in_flight(axes, numbers, IN_FLIGHT)

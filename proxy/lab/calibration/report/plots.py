@@ -46,7 +46,7 @@ _KINDS = (
     _Kind(
         "throughput",
         "Throughput",
-        "Output tokens a second of each arm by requests in flight, with 95 % intervals. Ringed: predicted. "
+        "Output tokens a second of each arm by requests in flight, with 95 % intervals. Hollow: predicted. "
         "Crossed: the engine had a queue.",
         throughput,
     ),

@@ -237,5 +237,7 @@ def _facts_of(facts: ArmFacts) -> dict[str, str]:
 
 
 def _accelerators(facts: ArmFacts) -> str | None:
-    parts = [str(part) for part in (facts.accelerators, facts.accelerator) if part is not None]
-    return " ".join(parts) or None
+    if facts.accelerator is None or facts.accelerators is None:
+        return facts.accelerator or (None if facts.accelerators is None else str(facts.accelerators))
+    told = facts.accelerator.removeprefix(f"{facts.accelerators}x").strip()
+    return f"{facts.accelerators} x {told}"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from proxy.lab.calibration.advice import Advice, advise
 from proxy.lab.calibration.proposal import Proposal, placement_of, propose
 from proxy.lab.calibration.values import Arm, ContextFindings, Findings
-from proxy.lab.calibration.words import counted, ended, listed, seconds
+from proxy.lab.calibration.words import counted, ended, listed, seconds, times
 from proxy.model import Placement
-from proxy.routing.verdict import describe
+from proxy.routing.verdict import Contrast, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,23 @@ class Told:
     diff: str
     advice: tuple[Advice, ...]
     placement: Placement
+    contrasts: tuple[Contrast, ...]
 
     def of(self, context: ContextFindings) -> str:
         """The verdict of one context in a sentence."""
         return describe(context.verdict)
+
+    def beside(self, context: ContextFindings) -> str:
+        """What a side condition gives, next to what the main one does at the same concurrencies."""
+        main = {one.concurrency: one for one in self.contrasts}
+        told = [
+            f"{times(one.log_ratio)} at {one.concurrency:g}"
+            + (f" ({times(main[one.concurrency].log_ratio)})" if one.concurrency in main else "")
+            for one in context.contrasts
+        ]
+        if not told:
+            return "Both were not measured at one concurrency here."
+        return f"Speculative gives {listed(told)} of baseline's speed here; in brackets the main condition."
 
 
 def tell(findings: Findings) -> Told:
@@ -45,6 +58,7 @@ def tell(findings: Findings) -> Told:
         diff=proposal.diff(findings.running) if findings.running is not None else "",
         advice=advise(findings),
         placement=placement_of(findings),
+        contrasts=findings.main[0].contrasts if findings.main else (),
     )
 
 
@@ -67,8 +81,8 @@ def _warnings(findings: Findings) -> tuple[str, ...]:
         found.append("The plan was not carried out to its end; the verdict rests on what was measured until then.")
     if any(context.predicted for context in (*findings.main, *findings.side)):
         found.append("Speeds marked with ~ were predicted by the speculation law and not measured.")
-    elif findings.quick:
-        found.append("A quick run: few repeats, so small differences stay hidden.")
+    if findings.quick:
+        found.append("A quick run: where a cell has fewer than three repeats its interval is assumed and not measured.")
     cut = sum(one.cut for one in findings.measurements)
     disturbed = sum(one.disturbed for one in findings.measurements)
     if cut:
