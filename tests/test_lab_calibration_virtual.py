@@ -49,6 +49,16 @@ async def test_repeats_and_seeds_differ() -> None:
     assert len({found.tok_s for found in (*repeats, other)}) == 4
 
 
+async def test_the_same_cell_of_two_curves_has_its_own_noise() -> None:
+    cell = _cell(Arm.BASELINE, 8)
+    errors = []
+    for curve in ("seed", "rtx6kpro_glm51_dcp4_ctx0", "h200_llama8b_sglang_tree_2_4_16"):
+        stand = _stand(curve=curve, cell_noise=0.1, jitter=0.0)
+        (found,) = await _measure(stand, cell)
+        errors.append(round(found.tok_s / stand.true_tok_s(cell.arm, 8), 2))
+    assert len(set(errors)) == 3
+
+
 async def test_cell_noise_scatters_repeats_and_nothing_else_does_without_jitter() -> None:
     cells = [_cell(Arm.BASELINE, 8, repeat) for repeat in range(8)]
     calm, rough = [

@@ -159,14 +159,17 @@ class VirtualStand:
         return self.curve.tokens_per_step if arm is Arm.SPECULATIVE else 1.0
 
     def _set_pace(self, cell: Cell) -> None:
-        """Give the cell its chance, which does not depend on what was measured before it, and its own speed."""
-        self._rng.seed(f"{self._seed}/{cell}")
+        """Give the cell its own speed, and its own chance: neither what came before nor another curve shares it."""
+        self._rng.seed(self._chance(cell))
         noise = self._rng.gauss(0.0, self._cell_noise)
         engine = self._engines[cell.arm]
         engine.limits = replace(engine.limits, time_scale=math.exp(noise + self._drift * self._now_s / 3600.0))
 
     def _lengths(self, cell: Cell) -> Random | None:
-        return Random(f"{self._seed}/lengths/{cell}") if cell.condition.ending is Ending.NATURAL else None
+        return Random(f"{self._chance(cell)}/lengths") if cell.condition.ending is Ending.NATURAL else None
+
+    def _chance(self, cell: Cell) -> str:
+        return f"{self._seed}/{self.curve.name}/{cell}"
 
     def _enough(self, share: float) -> tuple[float, float]:
         return (math.inf, math.inf) if self._whole else (share * ENOUGH_STEPS, share * ENOUGH_DRAWS)
