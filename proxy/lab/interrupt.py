@@ -14,6 +14,9 @@ EXIT_INTERRUPTED = 130
 
 _REDRAW_S = 0.2
 
+# Where nobody watches, a log: often enough to see that it goes on.
+_LOG_EVERY_S = 30.0
+
 
 async def until_interrupted(coro: Coroutine[Any, Any, None], name: str) -> bool:
     """Run to the end or to the first Ctrl-C; whether it was that. A second Ctrl-C has its usual effect."""
@@ -31,8 +34,9 @@ async def until_interrupted(coro: Coroutine[Any, Any, None], name: str) -> bool:
 
 @asynccontextmanager
 async def progress(line: Callable[[], str | None], name: str) -> AsyncIterator[None]:
-    """Keep what `line` says on standard error up to date, where that is a terminal; wipe it at the end."""
-    watching = spawn(_redraw(line), name=name) if sys.stderr.isatty() else None
+    """Keep what `line` says on standard error up to date and wipe it at the end; where that is no terminal, say it now
+    and then."""
+    watching = spawn(_redraw(line) if sys.stderr.isatty() else _log(line), name=name)
     try:
         yield
     finally:
@@ -50,6 +54,15 @@ async def _redraw(line: Callable[[], str | None]) -> None:
     finally:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
+
+
+async def _log(line: Callable[[], str | None]) -> None:
+    while True:
+        await asyncio.sleep(_LOG_EVERY_S)
+        text = line()
+        if text is not None:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 Number = TypeVar("Number", int, float)
 
-_UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def positive(kind: type[Number]) -> Callable[[str], Number]:
@@ -38,11 +38,11 @@ def not_negative(text: str) -> float:
 
 
 def duration_s(text: str) -> float:
-    """Seconds: `90`, `90s`, `15m` or `2h`."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
+    """Seconds of a time with its unit: `90s`, `15m` or `2h`."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)\s*", text)
     if found is None or float(found[1]) <= 0.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time like 90s, 15m or 2h")
-    return float(found[1]) * _UNIT_S[found[2] or ""]
+    return float(found[1]) * _UNIT_S[found[2]]
 
 
 def token_counts(text: str) -> tuple[int, ...]:

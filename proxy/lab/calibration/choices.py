@@ -141,12 +141,14 @@ def speeds_of(context: ContextFindings, placement: Placement) -> Speeds:
 
 
 def totals_of(context: ContextFindings, placement: Placement) -> tuple[int, ...]:
-    """The numbers in flight worth comparing at: those measured, and on GPUs of their own both at most."""
+    """The numbers in flight worth comparing at: doublings up to the most that was measured, on GPUs of their own on
+    both together. What happened to be measured in between does not count, else a closer look would move the advice."""
     measured = {arm: [p.concurrency for p in context.curves.get(arm, ()) if _is_speed(p)] for arm in ARM_OF.values()}
-    totals = {n for numbers in measured.values() for n in numbers}
-    if placement is Placement.SEPARATE and all(measured.values()):
-        totals.add(sum(max(numbers) for numbers in measured.values()))
-    return tuple(sorted(totals))
+    most = [max(numbers) for numbers in measured.values() if numbers]
+    if not most:
+        return ()
+    top = sum(most) if placement is Placement.SEPARATE else max(most)
+    return tuple(sorted({*(1 << place for place in range(top.bit_length())), top}))
 
 
 def at(
@@ -195,7 +197,7 @@ def crosses_down(verdict: Verdict) -> bool:
 def best_overflow(speeds: Speeds, totals: Sequence[int], loads: Mapping[int, float] | None = None) -> int:
     """The `leave_at` of policy overflow with which requests go fastest, over `loads`: weights of numbers in flight.
 
-    Without loads every one of `totals` counts alike, which, as they are measured, is about each doubling alike. The
+    Without loads every one of `totals` counts alike, which is each doubling alike. The
     lowest of equal ones, since what is not sent to speculative can still go there when the baseline fails.
     """
     weights = dict.fromkeys(totals, 1.0) if loads is None else {n: share for n, share in loads.items() if n > 0}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 from proxy import config
@@ -81,7 +82,8 @@ async def run(options: argparse.Namespace) -> int:
 
 async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) -> int:
     record = Record(options.out)
-    async with open_stand(_targets(options, aim, settings), on_sample=record.add_request) as stand:
+    targets = _targets(options, aim, settings)
+    async with open_stand(targets, clock=monotonic, on_sample=record.add_request) as stand:
         facts = await stand.facts()
         _take_up(record, Run(aim, facts, _now()), again=options.again)
         campaign = Campaign(aim, stand, facts, record.measurements)
