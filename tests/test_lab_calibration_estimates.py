@@ -9,7 +9,7 @@ from fakes.cells import measured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book, Interval, common_spread, interval, nearest_spread
+from proxy.lab.calibration.estimates import MIN_REPEATS, Book, Interval, common_spread, interval, lent_spread
 from proxy.lab.calibration.plan import Aim, pair
 from proxy.lab.calibration.values import Arm, Measurement
 
@@ -100,14 +100,17 @@ def test_too_few_repeats_in_all_lend_nothing() -> None:
 def test_a_noisy_end_of_the_sweep_is_not_told_by_the_spread_of_quiet_cells_far_away() -> None:
     noisy, quiet = [0.3, 0.0, -0.3], [0.01, 0.0, -0.01]
     groups = {1: noisy, 2: noisy, 3: noisy, 4: noisy, 16: quiet, 32: quiet, 64: quiet, 128: quiet}
-    assert nearest_spread(groups, 1) == common_spread([noisy] * 4)
-    assert nearest_spread(groups, 128) == common_spread([quiet] * 4)
+    assert lent_spread(groups, 1) == common_spread([noisy] * 4)
 
 
-def test_well_known_cells_need_fewer_neighbours_for_their_spread_and_few_repeats_all_of_them() -> None:
-    groups = {1: [0.1] * 9, 2: [0.0, 1.0, 2.0]}
-    assert nearest_spread(groups, 1) == common_spread([groups[1]])
-    assert nearest_spread({1: [0.1, 0.2], 2: [0.1, 0.2]}, 1) is None
+def test_a_quiet_end_of_the_sweep_is_told_by_all_since_its_quiet_may_be_chance() -> None:
+    noisy, quiet = [0.3, 0.0, -0.3], [0.01, 0.0, -0.01]
+    groups = {1: noisy, 2: noisy, 3: noisy, 4: noisy, 16: quiet, 32: quiet, 64: quiet, 128: quiet}
+    assert lent_spread(groups, 128) == common_spread(groups.values())
+
+
+def test_a_few_repeats_lend_nothing() -> None:
+    assert lent_spread({1: [0.1, 0.2], 2: [0.1, 0.2]}, 1) is None
 
 
 def clients_got(measurement: Measurement, tok_s: float) -> Measurement:

@@ -2,7 +2,7 @@
 
 Speeds are compared by the mean of their logarithms, since noise on them multiplies, and intervals are Student's t over
 repeats: repeats are what differs from cell to cell on a real machine, not the tokens inside one. How much they differ
-is told by the neighbouring cells too, since three repeats that happen to agree say little of the next.
+is told by the other cells of the condition too, since three repeats that happen to agree say little of the next.
 Judging contrasts is routing's (routing/verdict.py).
 """
 
@@ -27,8 +27,7 @@ QUICK_HALF_WIDTH = 0.08
 # much as the others is told as if it did not.
 BORROWED_REPEATS = 4.0
 
-# Differences between repeats that tell a spread: four cells of three repeats. The nearest cells tell it, since a lone
-# sequence scatters two to three times as much as fifty: the spread of all would make the intervals at 1 too narrow.
+# Differences between repeats that tell a spread: four cells of three repeats.
 _ENOUGH_FREEDOM = 8
 
 # Below this many in all, a spread is not known any better than by the cell itself.
@@ -67,14 +66,19 @@ def common_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
     return Spread(squares / freedom, freedom) if freedom >= _LEAST_FREEDOM else None
 
 
-def nearest_spread(groups: Mapping[int, Sequence[float]], concurrency: int) -> Spread | None:
-    """The mean spread of the repeats at `concurrency` and at as many of the nearest as it takes to know it."""
-    chosen: list[Sequence[float]] = []
+def lent_spread(groups: Mapping[int, Sequence[float]], concurrency: int) -> Spread | None:
+    """What other cells lend one of them: the spread of all, or that of the nearest where it is greater.
+
+    A lone sequence scatters two to three times as much as fifty, so the spread of all would make intervals at 1 too
+    narrow. The spread of the nearest alone is small by chance too often, and ends the measuring there.
+    """
+    near: list[Sequence[float]] = []
     for at in sorted(groups, key=lambda at: abs(math.log(at / concurrency))):
-        if sum(len(values) - 1 for values in chosen) >= _ENOUGH_FREEDOM:
+        if sum(len(values) - 1 for values in near) >= _ENOUGH_FREEDOM:
             break
-        chosen.append(groups[at])
-    return common_spread(chosen)
+        near.append(groups[at])
+    known = [spread for some in (groups.values(), near) if (spread := common_spread(some)) is not None]
+    return max(known, key=lambda spread: spread.variance, default=None)
 
 
 def interval(values: Sequence[float], common: Spread | None = None) -> Interval:
@@ -142,7 +146,7 @@ class Book:
         measured = {at: logs for at, logs in speeds.items() if logs}
         points = []
         for concurrency, logs in measured.items():
-            found = interval(logs, nearest_spread(measured, concurrency))
+            found = interval(logs, lent_spread(measured, concurrency))
             known = math.isfinite(found.high)
             points.append(
                 Estimate(
@@ -162,7 +166,7 @@ class Book:
         found = []
         for concurrency, logs in ratios.items():
             queued = self.queued(concurrency, one) or self.queued(concurrency, other)
-            known = interval(logs, nearest_spread(ratios, concurrency))
+            known = interval(logs, lent_spread(ratios, concurrency))
             found.append(_contrast(concurrency, known, queued=queued, quick=quick))
         return tuple(found)
 

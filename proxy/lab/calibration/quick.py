@@ -32,13 +32,17 @@ def next_quick_step(
 ) -> Step | None:
     """What to measure next; None when the verdict hangs on nothing predicted, or the budget is spent."""
     past = Past(done)
-    grid = quick_grid(aim)
-    for stage, group in _wanted(aim, facts, past, grid):
-        cells = tuple(cell for cell in group if not past.over(cell) and not past.beyond(cell, grid[-1]))
-        if cells:
-            fits = spent_s + len(cells) * past.cost_s(QUICK_SPAN) <= aim.budget_s
-            return Step(stage, cells, QUICK_SPAN) if fits else None
-    return None
+    wanted = next(_wanted(aim, facts, past), None)
+    if wanted is None:
+        return None
+    stage, cells = wanted
+    fits = spent_s + len(cells) * past.cost_s(QUICK_SPAN) <= aim.budget_s
+    return Step(stage, cells, QUICK_SPAN) if fits else None
+
+
+def left_at_quick(aim: Aim, facts: Mapping[Arm, ArmFacts], done: Sequence[Measurement]) -> Stage | None:
+    """The stage whose cells would come next, whatever they cost; None when there is nothing more to ask."""
+    return next((stage for stage, _ in _wanted(aim, facts, Past(done))), None)
 
 
 def quick_grid(aim: Aim) -> tuple[int, ...]:
@@ -85,7 +89,16 @@ def completed(
     return tuple(curve[at] for at in sorted(curve)), tuple(contrasts[at] for at in sorted(contrasts))
 
 
-def _wanted(
+def _wanted(aim: Aim, facts: Mapping[Arm, ArmFacts], past: Past) -> Iterator[tuple[Stage, tuple[Cell, ...]]]:
+    """Everything that is worth measuring now, the most needed first; never a cell that is over."""
+    grid = quick_grid(aim)
+    for stage, group in _asked(aim, facts, past, grid):
+        cells = tuple(cell for cell in group if not past.over(cell) and not past.beyond(cell, grid[-1]))
+        if cells:
+            yield stage, cells
+
+
+def _asked(
     aim: Aim, facts: Mapping[Arm, ArmFacts], past: Past, grid: Sequence[int]
 ) -> Iterator[tuple[Stage, tuple[Cell, ...]]]:
     for context in aim.contexts:
