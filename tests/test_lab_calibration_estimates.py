@@ -9,9 +9,10 @@ from fakes.cells import measured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book, Interval, common_spread, interval, lent_spread
+from proxy.lab.calibration.estimates import Book, Interval, common_spread, interval, lent_spread
 from proxy.lab.calibration.plan import Aim, pair
 from proxy.lab.calibration.values import Arm, Measurement
+from proxy.routing.verdict import MIN_REPEATS
 
 AIM = Aim()
 CONDITION = AIM.main(1024)

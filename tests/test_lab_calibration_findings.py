@@ -80,7 +80,7 @@ def test_cells_that_close_in_or_repeat_show_no_hysteresis_since_nothing_was_swep
         (2000, True, None),
     ],
 )
-def test_what_the_budget_did_not_hold_is_told(cells: int, complete: bool, said: str | None) -> None:  # noqa: FBT001
+def test_what_the_budget_did_not_hold_is_told(cells: int, complete: bool, said: str | None) -> None:
     findings = found(AIM, Bench(crossing_at(9.4), noise=0.001).carry_out(AIM, at_most=cells))
     assert findings.complete is complete
     told = [note for note in findings.notes if note.startswith("the time ended")]
@@ -104,6 +104,6 @@ def test_failed_disturbed_and_client_bound_cells_are_told(whole: list[Measuremen
     cells = [replace(whole[0], errors={"status 503": 2}), replace(whole[1], disturbed=True)]
     notes = found(AIM, [*cells, replace(whole[2], client_cpu=0.95), *whole[3:]], notes=("stopped early",)).notes
     assert notes[0] == "stopped early"
-    assert any("1 cells are left out because requests failed" in note and "status 503" in note for note in notes)
-    assert any("1 cells are left out because other traffic" in note for note in notes)
+    assert any("left out: 1 cell in which requests failed" in note and "status 503" in note for note in notes)
+    assert any("left out: 1 cell in which other traffic" in note for note in notes)
     assert any("this program itself" in note for note in notes)

@@ -9,7 +9,7 @@ from fakes.cells import Bench, crossing_at, measured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book
+from proxy.lab.calibration.estimates import Book
 from proxy.lab.calibration.plan import (
     CLOSE_ENOUGH,
     MAX_ATTEMPTS,
@@ -22,7 +22,7 @@ from proxy.lab.calibration.plan import (
 )
 from proxy.lab.calibration.values import Arm, Cell, Ending, Measurement, Prefix, Sweep
 from proxy.lab.prompts import PromptKind
-from proxy.routing.verdict import VerdictKind, judge
+from proxy.routing.verdict import MIN_REPEATS, VerdictKind, judge
 
 BOTH = (Arm.SPECULATIVE, Arm.BASELINE)
 

@@ -13,10 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from proxy.lab.calibration.values import Arm, Condition, Estimate, Measurement
-from proxy.routing.verdict import Contrast
-
-# Below three repeats the t-interval is so wide (12.7 standard errors for two) that it says nothing.
-MIN_REPEATS = 3
+from proxy.routing.verdict import MIN_REPEATS, Contrast
 
 # With one short cell there is no spread to measure. Quick runs take this for half the 95 % interval of ln(ratio): the
 # tokens that a lone speculating sequence happens to gain in five seconds vary by 3 to 4 %.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book
+from proxy.lab.calibration.estimates import Book
 from proxy.lab.calibration.plan import Aim, Stage, grid_of, left_at, side_conditions
 from proxy.lab.calibration.quick import completed, left_at_quick, predict
 from proxy.lab.calibration.values import (
@@ -16,7 +16,8 @@ from proxy.lab.calibration.values import (
     RunningRouting,
     Sweep,
 )
-from proxy.routing.verdict import Contrast, judge
+from proxy.lab.calibration.words import counted
+from proxy.routing.verdict import MIN_REPEATS, Contrast, judge
 
 # Up and down sweeps that differ by more than this, in ln of speed, are told to the reader.
 _HYSTERESIS = 0.03
@@ -129,11 +130,11 @@ def _notes(measurements: Sequence[Measurement], main: Sequence[ContextFindings])
     cut = [one for one in measurements if one.cut]
     if cut:
         names = sorted({name for one in cut for name in one.errors})
-        notes.append(f"{len(cut)} cells are left out because requests failed in them ({', '.join(names)})")
+        notes.append(f"left out: {counted(len(cut), 'cell')} in which requests failed ({', '.join(names)})")
     disturbed = sum(one.disturbed for one in measurements)
     if disturbed:
         notes.append(
-            f"{disturbed} cells are left out because other traffic ran on the engine: measure while nothing else does"
+            f"left out: {counted(disturbed, 'cell')} in which other traffic ran on the engine; measure while none does"
         )
     silent = sorted({one.cell.arm for one in measurements} - {one.cell.arm for one in measurements if one.decode_tok_s})
     if silent:

@@ -15,10 +15,10 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book
+from proxy.lab.calibration.estimates import Book
 from proxy.lab.calibration.values import Arm, Cell, Condition, Ending, Measurement, Prefix, Span, Sweep
 from proxy.lab.prompts import PromptKind
-from proxy.routing.verdict import Contrast, Crossing, judge
+from proxy.routing.verdict import MIN_REPEATS, Contrast, Crossing, judge
 
 DEFAULT_CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 250)
 

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book
+from proxy.lab.calibration.estimates import Book
 from proxy.lab.calibration.law import PREDICTED_HALF_WIDTH, Law, Probe, fit
 from proxy.lab.calibration.plan import CLOSE_ENOUGH, Aim, Past, Stage, Step, pair
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Estimate, Measurement, Span
 from proxy.routing.curves import SpeedCurve, SpeedPoint
-from proxy.routing.verdict import ALONE_HALF_WIDTHS, Contrast, VerdictKind, judge
+from proxy.routing.verdict import ALONE_HALF_WIDTHS, MIN_REPEATS, Contrast, VerdictKind, judge
 
 # Doublings: between two of them a curve is near enough to a straight line in log-log.
 QUICK_CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64)

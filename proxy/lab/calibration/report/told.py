@@ -69,12 +69,6 @@ def _warnings(findings: Findings) -> tuple[str, ...]:
         found.append("Speeds marked with ~ were predicted by the speculation law and not measured.")
     elif findings.quick:
         found.append("A quick run: few repeats, so small differences stay hidden.")
-    cut = sum(one.cut for one in findings.measurements)
-    disturbed = sum(one.disturbed for one in findings.measurements)
-    if cut:
-        found.append(f"Requests failed in {counted(cut, 'cell')}, which therefore speak for nothing.")
-    if disturbed:
-        found.append(f"Other traffic was on the engine in {counted(disturbed, 'cell')}, left out as well.")
     if findings.measurements and not any(one.usable for one in findings.measurements):
         found.append("No cell was usable.")
     return tuple(found) + tuple(ended(note) for note in findings.notes)
