@@ -307,8 +307,8 @@ def test_a_verdict_is_said_in_one_sentence(verdict: Verdict, said: str) -> None:
 
 def test_never_is_said_with_its_numbers() -> None:
     assert describe(judge(published("seed"))) == (
-        "Never speculate: speculation is 12.7 % slower at 1 in flight and 54.2 % slower at 250, and slower at each of 13 "
-        "concurrencies."
+        "Never speculate: speculation is 12.7 % slower at 1 in flight and 54.2 % slower at 250, and slower at each of "
+        "13 concurrencies."
     )
 
 
