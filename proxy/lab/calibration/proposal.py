@@ -172,8 +172,8 @@ def _unused(speeds: Speeds, totals: tuple[int, ...]) -> tuple[str, ...]:
     best = speeds.split(Way.MARGINAL, filled, total - filled)
     return (
         f"Pinned so, the speculative backend's own GPUs stand idle. As mere capacity they would raise {total} in "
-        f"flight from {speed(alone.tok_s)} to {speed(both.tok_s)} tok/s by policy overflow with leave_at {leave_at}, but a "
-        f"request that is alone would then get {speed(speeds.tok_s(Arm.SPECULATIVE, 1))} instead of "
+        f"flight from {speed(alone.tok_s)} to {speed(both.tok_s)} tok/s by policy overflow with leave_at {leave_at}; "
+        f"but a request that is alone would then get {speed(speeds.tok_s(Arm.SPECULATIVE, 1))} instead of "
         f"{speed(speeds.tok_s(Arm.BASELINE, 1))} tok/s. Filled by the curves, which no policy does yet, they would "
         f"raise it to {speed(best.tok_s)}.",
     )
