@@ -230,7 +230,7 @@ class Findings:
     """A whole calibration: the main condition of each context bucket, the side conditions, and how it was come by.
 
     `main` has one entry for each context, rising; `side` the prose, cold and natural-ending cells. `complete` is False
-    where the run was stopped, or the budget did not hold its sweeps; `notes` are sentences for the reader.
+    while the plan was not carried out (budget, Ctrl-C); `notes` are sentences for the reader.
     """
 
     measured_at: str
