@@ -168,6 +168,15 @@ def test_the_third_arm_is_measured_beside_the_two() -> None:
         assert {cell.arm for cell in cells} == set(Arm)
 
 
+def test_two_equal_engines_are_hardly_ever_told_apart_however_often_it_is_looked_again() -> None:
+    """Each run looks at sixteen concurrencies, up to eight times: one in twenty would see a difference each time."""
+    aim = Aim(prompts=(PromptKind.MIXED,))
+    equal = dict.fromkeys(BOTH, crossing_at(9.4)[Arm.BASELINE])
+    runs = [Bench(equal, noise=0.025, seed=seed).carry_out(aim) for seed in range(12)]
+    kinds = [judge(Book(aim.main(1024), done).contrasts(*BOTH)).kind for done in runs]
+    assert len(kinds) - kinds.count(VerdictKind.UNKNOWN) <= 1
+
+
 @given(cut=st.integers(0, 200), seed=st.integers(0, 5))
 def test_a_run_that_was_cut_anywhere_ends_with_the_same_verdict(cut: int, seed: int) -> None:
     aim = Aim(concurrencies=(1, 4, 16, 64), budget_s=1e5)
