@@ -18,6 +18,15 @@ def test_each_bucket_has_its_sentence(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_quick_run_assumed_is_not_shown_as_an_interval_of_95_percent(tmp_path: Path) -> None:
+    once = [{**each, "repeats": 1} for each in context()["ratio"]]
+    curves, _ = read_curves(write(tmp_path, measured(contexts=[context(ratio=once)])))
+    (said,) = sentences(curves)
+    assert said.endswith(
+        "Baseline overtakes at 6 sequences in flight (about 5 to 7: too few repeats for a 95 % interval)."
+    )
+
+
 def test_all_that_was_measured_is_shown_as_json(tmp_path: Path) -> None:
     ratio = [{"in_flight": 5, "ratio": 1.25}]
     curves, _ = read_curves(write(tmp_path, measured(contexts=[context(), context(context_tokens=2048, ratio=ratio)])))

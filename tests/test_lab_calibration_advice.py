@@ -37,7 +37,7 @@ def test_two_baselines_are_compared_at_saturation() -> None:
     said = one(AdviceKind.SECOND_BASELINE, seed_box())
     assert said.numbers["two_baselines"] == pytest.approx(2 * 773)
     assert said.numbers["now"] == pytest.approx(354 + 773, rel=0.03)
-    assert "500 in flight would get 1546 tok/s" in said.sentence
+    assert "at 500 in flight two baselines would give 1546 tok/s" in said.sentence
 
 
 def test_a_chain_is_predicted_by_the_law() -> None:
@@ -46,7 +46,7 @@ def test_a_chain_is_predicted_by_the_law() -> None:
     # Four tokens of one sequence take what one step of four sequences takes on the baseline.
     assert chain_tok_s(speeds.curves[Arm.BASELINE], 1) == pytest.approx(2.2 / (4 / 217.0 + 0.15 / 92.7))
     assert said.numbers["chain_at_1"] == chain_tok_s(speeds.curves[Arm.BASELINE], 1)
-    assert "Predicted for 3/1/4, not measured, in tok/s: 110 at 1" in said.sentence
+    assert "Predicted for 3/1/4, not measured: 110 tok/s at 1 in flight (today 92.7)" in said.sentence
 
 
 def test_a_chain_is_not_predicted_beyond_the_measured_baseline() -> None:

@@ -9,9 +9,10 @@ from fakes.cells import measured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book, Interval, common_spread, interval
+from proxy.lab.calibration.estimates import Book, Interval, common_spread, interval, lent_spread
 from proxy.lab.calibration.plan import Aim, pair
 from proxy.lab.calibration.values import Arm, Measurement
+from proxy.routing.verdict import MIN_REPEATS
 
 AIM = Aim()
 CONDITION = AIM.main(1024)
@@ -95,6 +96,65 @@ def test_three_repeats_that_agree_by_chance_do_not_make_an_interval_of_no_width(
 def test_too_few_repeats_in_all_lend_nothing() -> None:
     assert common_spread([[0.1, 0.2, 0.3], [0.1, 0.2]]) is None
     assert common_spread([[0.1, 0.2, 0.3]] * 3) == pytest.approx((0.01, 6))
+
+
+def test_a_noisy_end_of_the_sweep_is_not_told_by_the_spread_of_quiet_cells_far_away() -> None:
+    noisy, quiet = [0.3, 0.0, -0.3], [0.01, 0.0, -0.01]
+    groups = {1: noisy, 2: noisy, 3: noisy, 4: noisy, 16: quiet, 32: quiet, 64: quiet, 128: quiet}
+    assert lent_spread(groups, 1) == common_spread([noisy] * 4)
+
+
+def test_a_quiet_end_of_the_sweep_is_told_by_all_since_its_quiet_may_be_chance() -> None:
+    noisy, quiet = [0.3, 0.0, -0.3], [0.01, 0.0, -0.01]
+    groups = {1: noisy, 2: noisy, 3: noisy, 4: noisy, 16: quiet, 32: quiet, 64: quiet, 128: quiet}
+    assert lent_spread(groups, 128) == common_spread(groups.values())
+
+
+def test_a_few_repeats_lend_nothing() -> None:
+    assert lent_spread({1: [0.1, 0.2], 2: [0.1, 0.2]}, 1) is None
+
+
+def clients_got(measurement: Measurement, tok_s: float) -> Measurement:
+    """The same cell of an engine that tells no decode moments."""
+    return replace(measurement, gross_tok_s=tok_s, decode_tok_s=None)
+
+
+def test_arms_are_compared_by_what_clients_got_where_one_engine_does_not_tell_its_decoding() -> None:
+    silent = [clients_got(one, 90.0) for one in repeats(Arm.BASELINE, 1.0, 1.0, 1.0)]
+    telling = [replace(one, gross_tok_s=180.0) for one in repeats(Arm.SPECULATIVE, 220.0, 220.0, 220.0)]
+    book = Book(CONDITION, silent + telling)
+    (contrast,) = book.contrasts(Arm.SPECULATIVE, Arm.BASELINE)
+    assert book.gross
+    assert contrast.log_ratio == pytest.approx(math.log(2.0))
+    assert book.curve(Arm.SPECULATIVE)[0].tok_s == pytest.approx(180.0)
+
+
+def test_a_cell_without_decode_moments_does_not_speak_among_those_that_have_them() -> None:
+    first, *others = repeats(Arm.BASELINE, 100.0, 100.0, 100.0)
+    book = Book(CONDITION, [clients_got(first, 50.0), *others])
+    assert not book.gross
+    assert dict(book.repeats(4, Arm.BASELINE)) == pytest.approx({1: 100.0, 2: 100.0})
+
+
+def test_a_batch_that_is_a_little_short_of_what_was_asked_makes_no_arm_look_slower() -> None:
+    def speed(batch: float) -> float:
+        return 100.0 * batch**0.6
+
+    cells = []
+    for arm, share in ((Arm.SPECULATIVE, 0.95), (Arm.BASELINE, 0.99)):
+        for at in (2, 8, 32):
+            of_arm = repeats(arm, *[speed(share * at)] * 3, concurrency=at)
+            cells += [replace(one, batch=share * at) for one in of_arm]
+    book = Book(CONDITION, cells)
+    assert [point.tok_s for point in book.curve(Arm.SPECULATIVE)] == pytest.approx([speed(at) for at in (2, 8, 32)])
+    assert [one.log_ratio for one in book.contrasts(Arm.SPECULATIVE, Arm.BASELINE)] == pytest.approx([0.0] * 3)
+
+
+def test_a_queued_cell_is_not_carried_to_what_the_engine_never_ran() -> None:
+    cells = [replace(one, batch=2.0, queued=True) for one in repeats(Arm.BASELINE, 200.0, 200.0, 200.0)]
+    below = [replace(one, batch=2.0) for one in repeats(Arm.BASELINE, 120.0, 120.0, 120.0, concurrency=2)]
+    low, high = Book(CONDITION, cells + below).curve(Arm.BASELINE)
+    assert (low.tok_s, high.tok_s) == pytest.approx((120.0, 200.0))
 
 
 def test_only_repeats_of_the_same_number_are_compared() -> None:

@@ -63,10 +63,47 @@ def test_up_and_down_sweeps_that_differ_are_told(whole: list[Measurement]) -> No
     assert not any("while concurrency rose" in note for note in found(AIM, whole).notes)
 
 
+def test_cells_that_close_in_or_repeat_show_no_hysteresis_since_nothing_was_swept(whole: list[Measurement]) -> None:
+    def slower_later(one: Measurement) -> Measurement:
+        late = one.cell.repeat >= 3 or one.cell.concurrency not in AIM.concurrencies
+        return replace(one, decode_tok_s=one.tok_s * (0.5 if one.cell.sweep is Sweep.DOWN else 1.0)) if late else one
+
+    assert any(one.cell.concurrency not in AIM.concurrencies for one in whole)
+    assert not any("while concurrency rose" in note for note in found(AIM, [slower_later(one) for one in whole]).notes)
+
+
+@pytest.mark.parametrize(
+    ("cells", "complete", "said"),
+    [
+        (6, False, "before every concurrency was measured"),
+        (26, True, "while the crossover was being closed in on"),
+        (2000, True, None),
+    ],
+)
+def test_what_the_budget_did_not_hold_is_told(cells: int, complete: bool, said: str | None) -> None:
+    findings = found(AIM, Bench(crossing_at(9.4), noise=0.001).carry_out(AIM, at_most=cells))
+    assert findings.complete is complete
+    told = [note for note in findings.notes if note.startswith("the time ended")]
+    assert len(told) == (said is not None)
+    assert said is None or said in told[0]
+
+
+def test_a_run_that_was_stopped_is_not_told_that_its_time_ended() -> None:
+    findings = found(AIM, Bench(crossing_at(9.4)).carry_out(AIM, at_most=6), complete=False)
+    assert not findings.complete
+    assert findings.notes == ()
+
+
+def test_an_engine_that_does_not_tell_its_decoding_is_named(whole: list[Measurement]) -> None:
+    silent = [replace(one, decode_tok_s=None) if one.cell.arm is Arm.BASELINE else one for one in whole]
+    assert any("the engine of baseline does not tell" in note for note in found(AIM, silent).notes)
+    assert not any("does not tell" in note for note in found(AIM, whole).notes)
+
+
 def test_failed_disturbed_and_client_bound_cells_are_told(whole: list[Measurement]) -> None:
     cells = [replace(whole[0], errors={"status 503": 2}), replace(whole[1], disturbed=True)]
     notes = found(AIM, [*cells, replace(whole[2], client_cpu=0.95), *whole[3:]], notes=("stopped early",)).notes
     assert notes[0] == "stopped early"
-    assert any("1 cells are left out because requests failed" in note and "status 503" in note for note in notes)
-    assert any("1 cells are left out because other traffic" in note for note in notes)
+    assert any("left out: 1 cell in which requests failed" in note and "status 503" in note for note in notes)
+    assert any("left out: 1 cell in which other traffic" in note for note in notes)
     assert any("this program itself" in note for note in notes)

@@ -65,7 +65,7 @@ def test_never_speculating_pins_the_baseline(placement: Placement) -> None:
 def test_pinned_away_gpus_of_their_own_are_said_to_stand_idle_with_what_they_would_give() -> None:
     said = of("seed", SEPARATE).because[1]
     assert "stand idle" in said
-    assert "500 in flight 961 tok/s by policy overflow with leave_at 3" in said
+    assert "500 in flight from 806 to 961 tok/s by policy overflow with leave_at 3" in said
     assert "80.9 instead of 92.7" in said
 
 

@@ -187,7 +187,6 @@ async def test_a_cell_is_disturbed_when_somebody_else_comes_during_it(sequences:
         await end(other)
     assert got.disturbed
     assert not got.usable
-    assert "baseline engine in 1 of its cells" in one.stand.notes[0]
 
 
 @leaping
@@ -198,7 +197,6 @@ async def test_a_cell_is_disturbed_when_the_engine_never_was_idle_before_it() ->
         got = await one.measure(2, span=Span(20.0, 2.0))
         assert other.done(), "the window was to be without strangers"
     assert got.disturbed
-    assert "2 sequences" in one.stand.notes[0]
 
 
 @leaping
@@ -209,7 +207,6 @@ async def test_a_cell_waits_for_what_ends_soon() -> None:
         got = await one.measure(2)
         await end(other)
     assert got.usable
-    assert one.stand.notes == ()
 
 
 # ------------------------------------------------------------------ failures

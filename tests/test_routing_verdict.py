@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from math import exp, inf, log, nan
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -219,7 +220,7 @@ def test_a_single_cell_decides_only_with_room(ratio: float, half: float, kind: V
 def test_two_cells_of_different_sign_have_their_crossing_between_them() -> None:
     verdict = judge(cells({4: 1.25, 16: 0.8}))
     assert verdict.crossings == (Crossing(pytest.approx(8.0), 4, 16, Role.BASELINE),)
-    assert verdict.reason == "speculation gives 1.25 times the tok/s of baseline at 4, 0.8 times at 16"
+    assert verdict.reason == "speculation is 25 % faster at 4 in flight, 20 % slower at 16"
 
 
 def test_the_crossing_goes_through_the_open_cells_between() -> None:
@@ -311,6 +312,24 @@ def test_a_verdict_is_said_in_one_sentence(verdict: Verdict, said: str) -> None:
 
 def test_never_is_said_with_its_numbers() -> None:
     assert describe(judge(published("seed"))) == (
-        "Never speculate: baseline is faster at each of 13 concurrencies; speculation gives 0.873 times the tok/s of "
-        "baseline at 1 and 0.458 times at 250."
+        "Never speculate: speculation is 12.7 % slower at 1 in flight and 54.2 % slower at 250, and slower at each of "
+        "13 concurrencies."
     )
+
+
+def test_speculation_that_is_twice_as_fast_is_said_in_times() -> None:
+    assert judge(cells({1: 3.42, 64: 1.39})).reason.startswith(
+        "speculation is 3.42 times as fast at 1 in flight and 39 %"
+    )
+
+
+def test_one_sure_cell_is_said_with_its_number() -> None:
+    assert describe(judge(cells({8: 0.7}))) == "Never speculate: speculation is 30 % slower at 8 in flight."
+
+
+@pytest.mark.parametrize("odd", [{"repeats": 2}, {"predicted": True}])
+def test_a_span_that_ends_at_an_assumed_interval_is_not_called_one_of_95_percent(odd: dict[str, Any]) -> None:
+    low, inside, high = cells({4: 1.25, 8: 1.0, 16: 0.8})
+    assert "95 % interval 4 to 16" in describe(judge([low, inside._replace(**odd), high]))
+    said = describe(judge([low, inside, high._replace(**odd)]))
+    assert said == "Baseline overtakes at 8 sequences in flight (about 4 to 16: too few repeats for a 95 % interval)."

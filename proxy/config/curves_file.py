@@ -18,7 +18,7 @@ from proxy.config.settings import WORDS, Section, Word
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Placement, Role
 from proxy.routing.curves import LEAST, MOST, ContextCurves, Curves, SpeedCurve, SpeedPoint
-from proxy.routing.verdict import Contrast, Crossing, Verdict, VerdictKind
+from proxy.routing.verdict import Contrast, Crossing, Verdict, VerdictKind, has_assumed
 
 # Ten buckets of a hundred points take about 200 KiB; larger is another file.
 MAX_FILE_BYTES = 1 << 20
@@ -185,9 +185,8 @@ class ContextEntry(Section):
             for entries in (self.speculative, self.baseline)
         )
         contrasts = tuple(each.contrast() for each in self.ratio)
-        return ContextCurves(
-            self.context_tokens, speculative, baseline, Verdict(self.verdict, crossings, self.reason), contrasts
-        )
+        verdict = Verdict(self.verdict, crossings, self.reason, has_assumed(crossings, contrasts))
+        return ContextCurves(self.context_tokens, speculative, baseline, verdict, contrasts)
 
 
 def _buckets(entries: tuple[ContextEntry, ...]) -> tuple[ContextEntry, ...]:

@@ -14,6 +14,13 @@ from proxy.model import BASELINE, SPECULATIVE, Role
 # cell, measured six times, is missed too often.
 ALONE_HALF_WIDTHS = 1.5
 
+# Below three repeats the t-interval is so wide (12.7 standard errors for two) that it says nothing; what is given for
+# fewer was assumed.
+MIN_REPEATS = 3
+
+# Per cents above a hundred are hard to read as speeds.
+TWICE = 2.0
+
 # Far below a sequence, far above what exp and log lose: a crossing at 6 must not become 7 by its last digit.
 ROUNDING = 1e-9
 
@@ -66,11 +73,12 @@ class Crossing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer, with its evidence in one sentence."""
+    """The answer, with its evidence in one sentence. `assumed`: a crossing rests on an assumed interval."""
 
     kind: VerdictKind
     crossings: tuple[Crossing, ...] = ()
     reason: str = ""
+    assumed: bool = False
 
 
 class Band(NamedTuple):
@@ -100,7 +108,8 @@ def judge(contrasts: Sequence[Contrast], *, margin: float = 0.03) -> Verdict:
     left = [f"{cell.concurrency:g}" for cell, sign in zip(cells, signs, strict=True) if not sign]
     undecided = f"; undecided at {', '.join(left)}" if left else ""
     if crossings:
-        return Verdict(VerdictKind.CROSSOVER_AT, crossings, _why_crossing(believed) + undecided)
+        reason = _why_crossing(believed) + undecided
+        return Verdict(VerdictKind.CROSSOVER_AT, crossings, reason, has_assumed(crossings, cells))
     side = believed[0].sign
     if any(_leaves_room(cell, side, 2.0 * margin) for cell, sign in zip(cells, signs, strict=True) if not sign):
         doubt = f"{_why_one_sided(believed)}{undecided}; measure more repeats there"
@@ -140,12 +149,23 @@ def describe(verdict: Verdict) -> str:
     """The verdict in one sentence for people."""
     if verdict.kind is VerdictKind.CROSSOVER_AT and verdict.crossings:
         first, *more = verdict.crossings
-        where = f"{_place(first)} sequences in flight (95 % interval {_span(first)})"
+        span = (
+            f"about {_span(first)}: too few repeats for a 95 % interval"
+            if verdict.assumed
+            else f"95 % interval {_span(first)}"
+        )
+        where = f"{_place(first)} sequences in flight ({span})"
         later = [f", {_name(each.faster_above).lower()} at {_place(each)} ({_span(each)})" for each in more]
         return f"{_name(first.faster_above)} overtakes at {where}{''.join(later)}."
     heads = {VerdictKind.NEVER_SPECULATE: "Never speculate", VerdictKind.ALWAYS_SPECULATE: "Always speculate"}
     head = heads.get(verdict.kind, "Not known where speculation stops paying")
     return f"{head}: {verdict.reason}." if verdict.reason else f"{head}."
+
+
+def has_assumed(crossings: Sequence[Crossing], contrasts: Sequence[Contrast]) -> bool:
+    """Whether a crossing's span ends at a contrast that was predicted, or measured too seldom for an interval."""
+    ends = {end for crossing in crossings for end in (crossing.low, crossing.high)}
+    return any(cell.concurrency in ends and (cell.predicted or cell.repeats < MIN_REPEATS) for cell in contrasts)
 
 
 # ---------------------------------------------------------------- judging
@@ -230,23 +250,25 @@ def _why_unknown(cells: Sequence[Contrast], margin: float) -> str:
 def _why_one_sided(believed: Sequence[Contrast]) -> str:
     first, last = believed[0], believed[-1]
     if len(believed) == 1:
-        return f"speculation gives {_times(first)}"
-    faster = "speculation" if first.sign > 0 else "baseline"
-    return f"{faster} is faster at each of {len(believed)} concurrencies; speculation gives {_times(first)} and " + (
-        _times(last, short=True)
-    )
+        return f"speculation is {_pace(first)} at {first.concurrency:g} in flight"
+    ends = f"{_pace(first)} at {first.concurrency:g} in flight and {_pace(last)} at {last.concurrency:g}"
+    side = "faster" if first.sign > 0 else "slower"
+    return f"speculation is {ends}, and {side} at each of {len(believed)} concurrencies"
 
 
 def _why_crossing(believed: Sequence[Contrast]) -> str:
-    turns = [cell for pair in pairwise(believed) if pair[0].sign != pair[1].sign for cell in pair]
-    seen = list(dict.fromkeys(turns))
-    return "speculation gives " + ", ".join(_times(cell, short=index > 0) for index, cell in enumerate(seen))
+    turns = dict.fromkeys(cell for pair in pairwise(believed) if pair[0].sign != pair[1].sign for cell in pair)
+    first, *more = turns
+    later = (f", {_pace(cell)} at {cell.concurrency:g}" for cell in more)
+    return f"speculation is {_pace(first)} at {first.concurrency:g} in flight{''.join(later)}"
 
 
-def _times(cell: Contrast, *, short: bool = False) -> str:
+def _pace(cell: Contrast) -> str:
+    """How much faster or slower speculation is: `12.7 % slower`, and from twice as fast on `3.42 times as fast`."""
     ratio = exp(max(-700.0, min(cell.log_ratio, 700.0)))  # beyond these exp overflows
-    said = f"{ratio:.3g} times" if short else f"{ratio:.3g} times the tok/s of baseline"
-    return f"{said} at {cell.concurrency:g}"
+    if ratio >= TWICE:
+        return f"{ratio:.3g} times as fast"
+    return f"{100.0 * abs(ratio - 1.0):.3g} % {'faster' if ratio > 1.0 else 'slower'}"
 
 
 def _name(role: Role) -> str:

@@ -26,7 +26,7 @@ def context(**changes: Any) -> dict[str, Any]:
     return {
         "context_tokens": 1024,
         "verdict": "crossover_at",
-        "reason": "speculation gives 1.25 times the tok/s of baseline at 5, 0.8 times at 7",
+        "reason": "speculation is 25 % faster at 5 in flight, 20 % slower at 7",
         "crossings": [{"at": 5.9, "low": 5, "high": 7, "faster_above": "baseline"}],
         "speculative": [{"in_flight": 5, "tok_s": 250, "low": 245, "high": 255}, {"in_flight": 7, "tok_s": 240}],
         "baseline": [{"in_flight": 5, "tok_s": 200}, {"in_flight": 7, "tok_s": 300, "predicted": True}],

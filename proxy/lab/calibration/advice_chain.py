@@ -30,11 +30,12 @@ def predicted(speeds: Speeds) -> tuple[str, dict[str, float]]:
     now = {
         b: max(speeds.tok_s(arm, b) for arm in (Arm.SPECULATIVE, Arm.BASELINE) if arm in speeds.curves) for b in found
     }
-    told = ", ".join(f"{speed(value)} at {b} (best now {speed(now[b])})" for b, value in found.items())
+    told = ", ".join(f"{speed(value)} tok/s at {b} in flight (today {speed(now[b])})" for b, value in found.items())
     numbers = {f"chain_at_{b}": value for b, value in found.items()}
     return (
-        f"Predicted for 3/1/4, not measured, in tok/s: {told}; assumed are {GAINED} tokens gained per step, drafting "
-        f"at {percent(DRAFT_SHARE)} of a step with one sequence, and attention as cheap as in plain decoding."
+        f"Predicted for 3/1/4, not measured: {told}; today's is that of the faster backend. Assumed are {GAINED} "
+        f"tokens gained in a step, {percent(DRAFT_SHARE)} of a step of one sequence for drafting, and attention as cheap "
+        "as in plain decoding."
     ), {**numbers, "gain": max(value / now[b] - 1 for b, value in found.items())}
 
 

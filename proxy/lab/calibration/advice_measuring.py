@@ -35,8 +35,8 @@ def unequal_arms(findings: Findings) -> Iterator[Advice]:
     if odd:
         yield Advice(
             AdviceKind.UNEQUAL_ARMS,
-            f"The arms differ in more than speculation: {'; '.join(odd)}. Make them equal and calibrate again, or take "
-            "the verdict as one on these two servers and not on speculation.",
+            f"The two servers differ in more than speculation: {'; '.join(odd)} (speculative against baseline). Make "
+            "them equal and calibrate again, or take the verdict as one on these two servers and not on speculation.",
             {"differences": float(len(odd))},
         )
 

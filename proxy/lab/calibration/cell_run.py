@@ -61,13 +61,13 @@ class CellRun:
         self._clock = desk.clock
         self._started_at_s = desk.clock()
         self._looks: list[Reading] = []
-        self.strangers = 0
+        self._strangers = 0
         self.samples: tuple[Sample, ...] = ()
 
     async def measure(self) -> Measurement:
         """Run the cell. Awaits; whatever fails is in the measurement. Cancelling it ends its load."""
         desk, condition = self._desk, self._cell.condition
-        self.strangers = await desk.until_idle(self._patience.idle_s)
+        self._strangers = await desk.until_idle(self._patience.idle_s)
         if await desk.learn(condition) and condition.prefix is Prefix.WARM:
             await desk.warm(condition)
         crowd = Crowd(
@@ -87,7 +87,7 @@ class CellRun:
         finally:
             await crowd.stop()
         desk.note(condition, measurement.kv_use)
-        if not self.strangers:
+        if not self._strangers:
             await desk.until_idle(self._patience.idle_s)
         return measurement
 
@@ -185,7 +185,7 @@ class CellRun:
             **_of_requests(present, whole, window, size),
             chunk_gap_p99_s=counting.top_hundredth(crowd.tally.gaps),
             queued=not begun or counting.is_queued(self._looks, decoded, size),
-            disturbed=self.strangers > 0 or strange,
+            disturbed=self._strangers > 0 or strange,
             errors=_errors(crowd, tokens),
             client_cpu=cpu_s / window_s,
             spent_s=self._clock() - self._started_at_s,

@@ -67,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(options: argparse.Namespace) -> int:
     """Calibrate and write the results; the exit code.
 
-    0: the plan was carried out. 1: nothing could be measured, and standard error says what to do. 130: stopped by
-    Ctrl-C or SIGTERM; what was measured until then is written, and the same command goes on from there.
+    0: the plan, or the time for it, came to its end. 1: nothing could be measured, and standard error says what to do.
+    130: stopped by Ctrl-C or SIGTERM; what was measured until then is written, and the same command goes on from there.
     """
     try:
         need()

@@ -9,13 +9,11 @@ Judging contrasts is routing's (routing/verdict.py).
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from proxy.lab.calibration.values import Arm, Condition, Estimate, Measurement
-from proxy.routing.verdict import Contrast
-
-# Below three repeats the t-interval is so wide (12.7 standard errors for two) that it says nothing.
-MIN_REPEATS = 3
+from proxy.routing.verdict import MIN_REPEATS, Contrast
 
 # With one short cell there is no spread to measure. Quick runs take this for half the 95 % interval of ln(ratio): the
 # tokens that a lone speculating sequence happens to gain in five seconds vary by 3 to 4 %.
@@ -26,14 +24,17 @@ QUICK_HALF_WIDTH = 0.08
 # much as the others is told as if it did not.
 BORROWED_REPEATS = 4.0
 
-# Below this many differences between repeats in all, the spread of a condition is not known any better than a cell's.
+# Differences between repeats that tell a spread: four cells of three repeats.
+_ENOUGH_FREEDOM = 8
+
+# Below this many in all, a spread is not known any better than by the cell itself.
 _LEAST_FREEDOM = 6
 
 _CONFIDENCE = 0.95
 
 
 class Spread(NamedTuple):
-    """How repeats scatter in the cells of a condition: the variance of logarithms, known by so many differences."""
+    """How repeats scatter in cells that are alike: the variance of logarithms, known by so many differences."""
 
     variance: float
     freedom: int
@@ -62,6 +63,21 @@ def common_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
     return Spread(squares / freedom, freedom) if freedom >= _LEAST_FREEDOM else None
 
 
+def lent_spread(groups: Mapping[int, Sequence[float]], concurrency: int) -> Spread | None:
+    """What other cells lend one of them: the spread of all, or that of the nearest where it is greater.
+
+    A lone sequence scatters two to three times as much as fifty, so the spread of all would make intervals at 1 too
+    narrow. The spread of the nearest alone is small by chance too often, and ends the measuring there.
+    """
+    near: list[Sequence[float]] = []
+    for at in sorted(groups, key=lambda at: abs(math.log(at / concurrency))):
+        if sum(len(values) - 1 for values in near) >= _ENOUGH_FREEDOM:
+            break
+        near.append(groups[at])
+    known = [spread for some in (groups.values(), near) if (spread := common_spread(some)) is not None]
+    return max(known, key=lambda spread: spread.variance, default=None)
+
+
 def interval(values: Sequence[float], common: Spread | None = None) -> Interval:
     """Mean and t-interval of independent repeats, at least one.
 
@@ -87,17 +103,26 @@ def _squares(values: Sequence[float]) -> float:
 
 
 class Book:
-    """The usable measurements of one condition, by concurrency and arm; repeats in their order."""
+    """The usable measurements of one condition, by concurrency and arm; repeats in their order.
+
+    All speeds are of one kind, so that arms compare: those of decoding where every arm's engine tells them, else what
+    clients got, for all. `gross` says that it is the latter.
+    """
 
     def __init__(self, condition: Condition, measurements: Iterable[Measurement]) -> None:
         self.condition = condition
         self._speeds: dict[int, dict[Arm, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
         self._queued: dict[tuple[int, Arm], int] = defaultdict(int)
-        for one in measurements:
-            cell = one.cell
-            if cell.condition == condition and one.usable:
-                self._speeds[cell.concurrency][cell.arm][cell.repeat] = one.tok_s
+        usable = [one for one in measurements if one.cell.condition == condition and one.usable]
+        telling = {one.cell.arm for one in usable if one.decode_tok_s is not None}
+        self.gross = any(one.cell.arm not in telling for one in usable)
+        for one in usable:
+            cell, speed = one.cell, one.gross_tok_s if self.gross else one.decode_tok_s
+            if speed:
+                self._speeds[cell.concurrency][cell.arm][cell.repeat] = speed
                 self._queued[cell.concurrency, cell.arm] += 1 if one.queued else -1
+        if not self.gross:
+            self._carry([one for one in usable if one.batch and not one.queued])
 
     @property
     def concurrencies(self) -> list[int]:
@@ -116,10 +141,9 @@ class Book:
         """One arm's speeds with their intervals, rising in concurrency."""
         speeds = {at: [math.log(speed) for speed in self.repeats(at, arm).values()] for at in self.concurrencies}
         measured = {at: logs for at, logs in speeds.items() if logs}
-        common = common_spread(measured.values())
         points = []
         for concurrency, logs in measured.items():
-            found = interval(logs, common)
+            found = interval(logs, lent_spread(measured, concurrency))
             known = math.isfinite(found.high)
             points.append(
                 Estimate(
@@ -136,16 +160,38 @@ class Book:
     def contrasts(self, one: Arm, other: Arm, *, quick: bool = False) -> tuple[Contrast, ...]:
         """ln(one / other) where both have a repeat of the same number, rising in concurrency."""
         ratios = {at: logs for at in self.concurrencies if (logs := self._log_ratios(at, one, other))}
-        common = common_spread(ratios.values())
         found = []
         for concurrency, logs in ratios.items():
             queued = self.queued(concurrency, one) or self.queued(concurrency, other)
-            found.append(_contrast(concurrency, interval(logs, common), queued=queued, quick=quick))
+            known = interval(logs, lent_spread(ratios, concurrency))
+            found.append(_contrast(concurrency, known, queued=queued, quick=quick))
         return tuple(found)
+
+    def _carry(self, full: Iterable[Measurement]) -> None:
+        """Carry speeds from the batch that ran to the one asked for, along the arm's own curve.
+
+        While one answer follows another a place is empty for a step or so. That takes twice as much from an arm whose
+        answers last half as long, which would pass for speed.
+        """
+        slopes = {arm: _slopes({at: self.repeats(at, arm) for at in self.concurrencies}) for arm in Arm}
+        for one in full:
+            at, arm, repeat = one.cell.concurrency, one.cell.arm, one.cell.repeat
+            if one.batch is not None and repeat in self.repeats(at, arm):
+                self._speeds[at][arm][repeat] *= (at / one.batch) ** slopes[arm][at]
 
     def _log_ratios(self, concurrency: int, one: Arm, other: Arm) -> list[float]:
         left, right = self.repeats(concurrency, one), self.repeats(concurrency, other)
         return [math.log(left[repeat] / right[repeat]) for repeat in sorted(left.keys() & right.keys())]
+
+
+def _slopes(speeds: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+    """How speed grows towards each concurrency from the one below, ln by ln: 0 where it is flat, 1 in proportion."""
+    means = {at: math.fsum(map(math.log, known.values())) / len(known) for at, known in speeds.items() if known}
+    rises = [
+        min(max((means[high] - means[low]) / math.log(high / low), 0.0), 1.0) for low, high in pairwise(sorted(means))
+    ]
+    # Below the first there is none: it grows as from there to the second.
+    return dict(zip(sorted(means), [*rises[:1], *rises] or [0.0] * len(means), strict=True))
 
 
 def _contrast(concurrency: int, found: Interval, *, queued: bool, quick: bool) -> Contrast:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from proxy.lab.calibration.estimates import Book
-from proxy.lab.calibration.plan import Aim, side_conditions
-from proxy.lab.calibration.quick import completed, predict
+from proxy.lab.calibration.plan import Aim, Stage, grid_of, left_at, side_conditions
+from proxy.lab.calibration.quick import completed, left_at_quick, predict
 from proxy.lab.calibration.values import (
     Arm,
     ArmFacts,
@@ -16,10 +16,25 @@ from proxy.lab.calibration.values import (
     RunningRouting,
     Sweep,
 )
-from proxy.routing.verdict import Contrast, judge
+from proxy.lab.calibration.words import counted
+from proxy.routing.verdict import MIN_REPEATS, Contrast, judge
 
 # Up and down sweeps that differ by more than this, in ln of speed, are told to the reader.
 _HYSTERESIS = 0.03
+
+# What the budget did not hold, and what would mend it. Without its sweeps a plan is not carried out.
+_SWEEPS = (Stage.PROBE, Stage.SWEEP)
+_SHORT = {
+    Stage.PROBE: "the time ended before the first look at both arms: give a larger --budget, or fewer --context",
+    Stage.SWEEP: (
+        "the time ended before every concurrency was measured: give a larger --budget, or fewer --concurrency or "
+        "--context"
+    ),
+    Stage.CLOSE_IN: "the time ended while the crossover was being closed in on: a larger --budget makes it narrower",
+    Stage.VERIFY: "the time ended before all was measured that the verdict hangs on: a full run, or a larger --budget",
+    Stage.SIDE: "the time ended before other prompts, a cold cache and natural endings: give a larger --budget",
+    Stage.REPEAT: "the time ended before every interval was as narrow as --precision asks: give a larger --budget",
+}
 
 # A client that used more of its core than this may have been what limited a cell.
 _CLIENT_LIMIT = 0.8
@@ -36,7 +51,12 @@ def conclude(
     complete: bool = True,
     notes: Sequence[str] = (),
 ) -> Findings:
-    """The findings of a run, whole or cut. `measured_at` is the wall clock, ISO 8601."""
+    """The findings of a run, whole or cut. `measured_at` is the wall clock, ISO 8601; `complete`: nobody stopped it.
+
+    What a run that nobody stopped had no time for is told by a note.
+    """
+    left = left_at_quick(aim, facts, measurements) if aim.quick else left_at(aim, measurements)
+    short = [_SHORT[left]] if complete and left is not None else []
     main = [_condition(aim, aim.main(context), facts, measurements) for context in aim.contexts]
     side = [_condition(aim, condition, facts, measurements) for condition in side_conditions(aim)]
     return Findings(
@@ -47,8 +67,8 @@ def conclude(
         side=tuple(one for one in side if any(one.curves.values())),
         running=running,
         quick=aim.quick,
-        complete=complete,
-        notes=(*notes, *_notes(measurements, main)),
+        complete=complete and left not in _SWEEPS,
+        notes=(*notes, *short, *_notes(measurements, main)),
         measurements=tuple(measurements),
     )
 
@@ -69,7 +89,7 @@ def _condition(
         contrasts=contrasts,
         verdict=judge(contrasts),
         against_best=_against_best(book, contrasts, quick=aim.quick) if Arm.ADAPTIVE in aim.arms else (),
-        hysteresis=_hysteresis(condition, measurements),
+        hysteresis=_hysteresis(aim, condition, measurements),
     )
 
 
@@ -84,11 +104,16 @@ def _against_best(book: Book, contrasts: Sequence[Contrast], *, quick: bool) -> 
     return tuple(sorted(found, key=lambda one: one.concurrency))
 
 
-def _hysteresis(condition: Condition, measurements: Sequence[Measurement]) -> dict[Arm, float]:
-    """For each arm the mean of ln(speed on the way up / on the way down), over concurrencies that have both."""
+def _hysteresis(aim: Aim, condition: Condition, measurements: Sequence[Measurement]) -> dict[Arm, float]:
+    """For each arm the mean of ln(speed on the way up / on the way down), over concurrencies that have both.
+
+    Sweeps alone: before a cell that closes in or repeats the load was anything.
+    """
     speeds: dict[tuple[Arm, int], dict[Sweep, list[float]]] = {}
+    grid = grid_of(aim)
     for one in measurements:
-        if one.cell.condition == condition and one.usable:
+        swept = one.cell.concurrency in grid and one.cell.repeat < MIN_REPEATS
+        if one.cell.condition == condition and one.usable and swept:
             ways = speeds.setdefault((one.cell.arm, one.cell.concurrency), {Sweep.UP: [], Sweep.DOWN: []})
             ways[one.cell.sweep].append(math.log(one.tok_s))
     gaps: dict[Arm, list[float]] = {}
@@ -105,11 +130,17 @@ def _notes(measurements: Sequence[Measurement], main: Sequence[ContextFindings])
     cut = [one for one in measurements if one.cut]
     if cut:
         names = sorted({name for one in cut for name in one.errors})
-        notes.append(f"{len(cut)} cells are left out because requests failed in them ({', '.join(names)})")
+        notes.append(f"left out: {counted(len(cut), 'cell')} in which requests failed ({', '.join(names)})")
     disturbed = sum(one.disturbed for one in measurements)
     if disturbed:
         notes.append(
-            f"{disturbed} cells are left out because other traffic ran on the engine: measure while nothing else does"
+            f"left out: {counted(disturbed, 'cell')} in which other traffic ran on the engine; measure while none does"
+        )
+    silent = sorted({one.cell.arm for one in measurements} - {one.cell.arm for one in measurements if one.decode_tok_s})
+    if silent:
+        notes.append(
+            f"the engine of {' and '.join(silent)} does not tell how fast it decodes, so all speeds are what clients "
+            "got, prefill of other requests included"
         )
     limited = sorted({one.cell.concurrency for one in measurements if one.client_cpu > _CLIENT_LIMIT})
     if limited:

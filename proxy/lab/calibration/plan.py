@@ -15,10 +15,10 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book
+from proxy.lab.calibration.estimates import Book
 from proxy.lab.calibration.values import Arm, Cell, Condition, Ending, Measurement, Prefix, Span, Sweep
 from proxy.lab.prompts import PromptKind
-from proxy.routing.verdict import Contrast, Crossing, judge
+from proxy.routing.verdict import MIN_REPEATS, Contrast, Crossing, judge
 
 DEFAULT_CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 250)
 
@@ -100,15 +100,17 @@ class Step(NamedTuple):
 
 def next_step(aim: Aim, done: Sequence[Measurement], spent_s: float) -> Step | None:
     """What to measure next; None when all is known well enough or the budget does not hold another cell."""
-    span = span_of(aim)
-    left_s = aim.budget_s - spent_s
-    past = Past(done)
-    for stage, cells in _wanted(aim, past):
-        cost_s = len(cells) * past.cost_s(span)
-        if cost_s > left_s:
-            return None
-        return Step(stage, cells, span)
-    return None
+    span, past = span_of(aim), Past(done)
+    wanted = next(_wanted(aim, past), None)
+    if wanted is None:
+        return None
+    stage, cells = wanted
+    return Step(stage, cells, span) if spent_s + len(cells) * past.cost_s(span) <= aim.budget_s else None
+
+
+def left_at(aim: Aim, done: Sequence[Measurement]) -> Stage | None:
+    """The stage whose cells would come next, whatever they cost; None when there is nothing more to ask."""
+    return next((stage for stage, _ in _wanted(aim, Past(done))), None)
 
 
 def grid_of(aim: Aim) -> tuple[int, ...]:

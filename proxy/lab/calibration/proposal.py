@@ -171,10 +171,11 @@ def _unused(speeds: Speeds, totals: tuple[int, ...]) -> tuple[str, ...]:
     filled = speeds.marginal(total)[total]
     best = speeds.split(Way.MARGINAL, filled, total - filled)
     return (
-        f"The speculative backend has GPUs of its own, which stand idle so. As mere capacity they would give {total} "
-        f"in flight {speed(both.tok_s)} tok/s by policy overflow with leave_at {leave_at}, or {speed(best.tok_s)} if "
-        f"filled by the curves, instead of {speed(alone.tok_s)}; but a request that is alone would get "
-        f"{speed(speeds.tok_s(Arm.SPECULATIVE, 1))} instead of {speed(speeds.tok_s(Arm.BASELINE, 1))} tok/s.",
+        f"Pinned so, the speculative backend's own GPUs stand idle. As mere capacity they would raise {total} in "
+        f"flight from {speed(alone.tok_s)} to {speed(both.tok_s)} tok/s by policy overflow with leave_at {leave_at}; "
+        f"but a request that is alone would then get {speed(speeds.tok_s(Arm.SPECULATIVE, 1))} instead of "
+        f"{speed(speeds.tok_s(Arm.BASELINE, 1))} tok/s. Filled by the curves, which no policy does yet, they would "
+        f"raise it to {speed(best.tok_s)}.",
     )
 
 

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from proxy.lab.calibration.estimates import MIN_REPEATS, Book
+from proxy.lab.calibration.estimates import Book
 from proxy.lab.calibration.law import PREDICTED_HALF_WIDTH, Law, Probe, fit
 from proxy.lab.calibration.plan import CLOSE_ENOUGH, Aim, Past, Stage, Step, pair
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Estimate, Measurement, Span
 from proxy.routing.curves import SpeedCurve, SpeedPoint
-from proxy.routing.verdict import ALONE_HALF_WIDTHS, Contrast, VerdictKind, judge
+from proxy.routing.verdict import ALONE_HALF_WIDTHS, MIN_REPEATS, Contrast, VerdictKind, judge
 
 # Doublings: between two of them a curve is near enough to a straight line in log-log.
 QUICK_CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64)
@@ -32,13 +32,17 @@ def next_quick_step(
 ) -> Step | None:
     """What to measure next; None when the verdict hangs on nothing predicted, or the budget is spent."""
     past = Past(done)
-    grid = quick_grid(aim)
-    for stage, group in _wanted(aim, facts, past, grid):
-        cells = tuple(cell for cell in group if not past.over(cell) and not past.beyond(cell, grid[-1]))
-        if cells:
-            fits = spent_s + len(cells) * past.cost_s(QUICK_SPAN) <= aim.budget_s
-            return Step(stage, cells, QUICK_SPAN) if fits else None
-    return None
+    wanted = next(_wanted(aim, facts, past), None)
+    if wanted is None:
+        return None
+    stage, cells = wanted
+    fits = spent_s + len(cells) * past.cost_s(QUICK_SPAN) <= aim.budget_s
+    return Step(stage, cells, QUICK_SPAN) if fits else None
+
+
+def left_at_quick(aim: Aim, facts: Mapping[Arm, ArmFacts], done: Sequence[Measurement]) -> Stage | None:
+    """The stage whose cells would come next, whatever they cost; None when there is nothing more to ask."""
+    return next((stage for stage, _ in _wanted(aim, facts, Past(done))), None)
 
 
 def quick_grid(aim: Aim) -> tuple[int, ...]:
@@ -85,7 +89,16 @@ def completed(
     return tuple(curve[at] for at in sorted(curve)), tuple(contrasts[at] for at in sorted(contrasts))
 
 
-def _wanted(
+def _wanted(aim: Aim, facts: Mapping[Arm, ArmFacts], past: Past) -> Iterator[tuple[Stage, tuple[Cell, ...]]]:
+    """Everything that is worth measuring now, the most needed first; never a cell that is over."""
+    grid = quick_grid(aim)
+    for stage, group in _asked(aim, facts, past, grid):
+        cells = tuple(cell for cell in group if not past.over(cell) and not past.beyond(cell, grid[-1]))
+        if cells:
+            yield stage, cells
+
+
+def _asked(
     aim: Aim, facts: Mapping[Arm, ArmFacts], past: Past, grid: Sequence[int]
 ) -> Iterator[tuple[Stage, tuple[Cell, ...]]]:
     for context in aim.contexts:

@@ -32,16 +32,10 @@ class HttpStand:
         self._on_sample = on_sample
         self._patience = patience
         self._clock = clock
-        self._strangers: dict[Arm, tuple[int, int]] = {}
 
     def now_s(self) -> float:
         """The clock that cells are timed by, monotonic seconds."""
         return self._clock()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on what stood in the way of measuring, for the reader of the findings."""
-        return tuple(_strangers(arm, cells, most) for arm, (cells, most) in self._strangers.items())
 
     async def facts(self) -> Mapping[Arm, ArmFacts]:
         """What each arm runs; the model's name is learned here where none was given. Awaits.
@@ -64,9 +58,6 @@ class HttpStand:
         if self._on_sample is not None:
             for sample in run.samples:
                 self._on_sample(cell, sample)
-        if measurement.disturbed:
-            cells, most = self._strangers.get(cell.arm, (0, 0))
-            self._strangers[cell.arm] = (cells + 1, max(most, run.strangers))
         return measurement
 
     async def rest(self) -> None:
@@ -89,11 +80,3 @@ async def open_stand(
     async with open_session() as session:
         desks = {arm: ArmDesk(arm, target, session, nonce=nonce, clock=clock) for arm, target in targets.items()}
         yield HttpStand(desks, patience=patience or Patience(), clock=clock, on_sample=on_sample)
-
-
-def _strangers(arm: Arm, cells: int, most: int) -> str:
-    before = f", up to {most} sequences of them before a cell began" if most else ""
-    return (
-        f"Other traffic was on the {arm} engine in {cells} of its cells, which do not count{before}:"
-        " give the engines to the calibration alone."
-    )
