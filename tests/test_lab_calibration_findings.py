@@ -70,3 +70,10 @@ def test_failed_disturbed_and_client_bound_cells_are_told(whole: list[Measuremen
     assert any("1 cells are left out because requests failed" in note and "status 503" in note for note in notes)
     assert any("1 cells are left out because other traffic" in note for note in notes)
     assert any("this program itself" in note for note in notes)
+
+
+def test_an_arm_that_keeps_the_others_decoding_from_being_used_is_named(whole: list[Measurement]) -> None:
+    mute = [replace(one, decode_tok_s=None) if one.cell.arm is Arm.BASELINE else one for one in whole]
+    (note,) = [note for note in found(AIM, mute).notes if "clients got" in note]
+    assert "baseline tells no speed" in note
+    assert not [note for note in found(AIM, whole).notes if "clients got" in note]

@@ -133,6 +133,7 @@ def test_requests_are_lines_of_json_with_their_cell(tmp_path: Path) -> None:
     (line,) = (tmp_path / REQUESTS_FILE).read_bytes().splitlines()
     said = orjson.loads(line)
     assert (said["arm"], said["concurrency"], said["completion_tokens"]) == (cell.arm, cell.concurrency, 12)
+    assert {name: said[name] for name in cell.condition._fields} == cell.condition._asdict()
 
 
 def test_the_files_name_no_key(tmp_path: Path) -> None:

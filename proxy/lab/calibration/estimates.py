@@ -87,16 +87,22 @@ def _squares(values: Sequence[float]) -> float:
 
 
 class Book:
-    """The usable measurements of one condition, by concurrency and arm; repeats in their order."""
+    """The usable measurements of one condition, by concurrency and arm; repeats in their order.
+
+    Speeds are of one kind: while decoding where each arm tells that in most of its cells (and those that do not are
+    left out), else what clients got, of all. One arm's decoding beside the other's whole time would be no comparison.
+    """
 
     def __init__(self, condition: Condition, measurements: Iterable[Measurement]) -> None:
         self.condition = condition
         self._speeds: dict[int, dict[Arm, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
         self._queued: dict[tuple[int, Arm], int] = defaultdict(int)
-        for one in measurements:
-            cell = one.cell
-            if cell.condition == condition and one.usable:
-                self._speeds[cell.concurrency][cell.arm][cell.repeat] = one.tok_s
+        usable = [one for one in measurements if one.cell.condition == condition and one.usable]
+        self.by_decoding = _tell_decoding(usable)
+        for one in usable:
+            cell, speed = one.cell, one.decode_tok_s if self.by_decoding else one.gross_tok_s
+            if speed:
+                self._speeds[cell.concurrency][cell.arm][cell.repeat] = speed
                 self._queued[cell.concurrency, cell.arm] += 1 if one.queued else -1
 
     @property
@@ -146,6 +152,14 @@ class Book:
     def _log_ratios(self, concurrency: int, one: Arm, other: Arm) -> list[float]:
         left, right = self.repeats(concurrency, one), self.repeats(concurrency, other)
         return [math.log(left[repeat] / right[repeat]) for repeat in sorted(left.keys() & right.keys())]
+
+
+def _tell_decoding(usable: Sequence[Measurement]) -> bool:
+    """Whether each arm tells its speed while decoding in most of its cells."""
+    votes: dict[Arm, int] = defaultdict(int)
+    for one in usable:
+        votes[one.cell.arm] += 1 if one.decode_tok_s else -1
+    return bool(votes) and min(votes.values()) > 0
 
 
 def _contrast(concurrency: int, found: Interval, *, queued: bool, quick: bool) -> Contrast:

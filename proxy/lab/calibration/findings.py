@@ -99,6 +99,16 @@ def _hysteresis(condition: Condition, measurements: Sequence[Measurement]) -> di
     return {arm: sum(values) / len(values) for arm, values in gaps.items()}
 
 
+def _without_decoding(condition: Condition, measurements: Sequence[Measurement]) -> Arm | None:
+    """The arm for whose sake speeds while decoding are not used, where others tell theirs."""
+    told: dict[Arm, bool] = {}
+    for arm in Arm:
+        cells = [one for one in measurements if one.cell.arm is arm]
+        if any(one.usable and one.cell.condition == condition for one in cells):
+            told[arm] = Book(condition, cells).by_decoding
+    return next((arm for arm, known in told.items() if not known), None) if any(told.values()) else None
+
+
 def _notes(measurements: Sequence[Measurement], main: Sequence[ContextFindings]) -> list[str]:
     """What a reader must know before believing the figures."""
     notes = []
@@ -111,6 +121,13 @@ def _notes(measurements: Sequence[Measurement], main: Sequence[ContextFindings])
         notes.append(
             f"{disturbed} cells are left out because other traffic ran on the engine: measure while nothing else does"
         )
+    for found in main:
+        silent = _without_decoding(found.condition, measurements)
+        if silent:
+            notes.append(
+                f"at {found.condition.context_tokens} tokens of context the arms are compared by what clients got, as"
+                f" {silent} tells no speed while decoding in most cells"
+            )
     limited = sorted({one.cell.concurrency for one in measurements if one.client_cpu > _CLIENT_LIMIT})
     if limited:
         levels = ", ".join(map(str, limited))

@@ -115,9 +115,9 @@ class Record:
 
     def add_request(self, cell: Cell, sample: Sample) -> None:
         """Keep one request; buffered by the system, since losing some of them loses no verdict."""
-        line = {"concurrency": cell.concurrency, "arm": cell.arm, "repeat": cell.repeat, **asdict(sample)}
+        line = _plain(cell.condition) | {"concurrency": cell.concurrency, "arm": cell.arm, "repeat": cell.repeat}
         with writing(self.folder), (self.folder / REQUESTS_FILE).open("ab") as file:
-            file.write(orjson.dumps(line) + b"\n")
+            file.write(orjson.dumps(line | asdict(sample)) + b"\n")
 
     def _read(self) -> None:
         begun = self.folder / RUN_FILE
