@@ -133,8 +133,12 @@ def _calibrate(options: argparse.Namespace) -> int:
     import uvloop  # noqa: PLC0415
 
     from proxy.lab.calibration import command  # noqa: PLC0415
+    from proxy.lab.interrupt import EXIT_INTERRUPTED  # noqa: PLC0415
 
-    code: int = uvloop.run(command.run(options))
+    try:
+        code: int = uvloop.run(command.run(options))
+    except KeyboardInterrupt:  # before the first cell, or as results are written
+        code = EXIT_INTERRUPTED
     return code
 
 

@@ -200,3 +200,21 @@ def test_quick_runs_get_an_assumed_interval_that_narrows_with_repeats() -> None:
     (narrow,) = Book(CONDITION, both).contrasts(Arm.SPECULATIVE, Arm.BASELINE, quick=True)
     assert wide.high - wide.low == pytest.approx(0.16)
     assert narrow.high - narrow.low < wide.high - wide.low
+
+
+def test_an_arms_decoding_is_not_compared_with_what_clients_got_of_the_other() -> None:
+    ours = [replace(one, gross_tok_s=80.0) for one in repeats(Arm.SPECULATIVE, 100.0, 100.0, 100.0)]
+    theirs = [replace(one, decode_tok_s=None) for one in repeats(Arm.BASELINE, 90.0, 90.0, 90.0)]
+    book = Book(CONDITION, [*ours, *theirs])
+    (contrast,) = book.contrasts(Arm.SPECULATIVE, Arm.BASELINE)
+    assert contrast.log_ratio == pytest.approx(math.log(80.0 / 90.0))
+    (point,) = book.curve(Arm.SPECULATIVE)
+    assert point.tok_s == pytest.approx(80.0)
+
+
+def test_a_lone_cell_that_does_not_tell_its_decoding_is_left_out() -> None:
+    ours = repeats(Arm.SPECULATIVE, 100.0, 100.0, 100.0)
+    theirs = repeats(Arm.BASELINE, 90.0, 90.0, 90.0)
+    book = Book(CONDITION, [replace(ours[0], gross_tok_s=70.0, decode_tok_s=None), *ours[1:], *theirs])
+    (contrast,) = book.contrasts(Arm.SPECULATIVE, Arm.BASELINE)
+    assert (contrast.log_ratio, contrast.repeats) == (pytest.approx(math.log(100.0 / 90.0)), 2)

@@ -94,12 +94,6 @@ def test_a_run_that_was_stopped_is_not_told_that_its_time_ended() -> None:
     assert findings.notes == ()
 
 
-def test_an_engine_that_does_not_tell_its_decoding_is_named(whole: list[Measurement]) -> None:
-    silent = [replace(one, decode_tok_s=None) if one.cell.arm is Arm.BASELINE else one for one in whole]
-    assert any("the engine of baseline does not tell" in note for note in found(AIM, silent).notes)
-    assert not any("does not tell" in note for note in found(AIM, whole).notes)
-
-
 def test_failed_disturbed_and_client_bound_cells_are_told(whole: list[Measurement]) -> None:
     cells = [replace(whole[0], errors={"status 503": 2}), replace(whole[1], disturbed=True)]
     notes = found(AIM, [*cells, replace(whole[2], client_cpu=0.95), *whole[3:]], notes=("stopped early",)).notes
@@ -107,3 +101,10 @@ def test_failed_disturbed_and_client_bound_cells_are_told(whole: list[Measuremen
     assert any("left out: 1 cell in which requests failed" in note and "status 503" in note for note in notes)
     assert any("left out: 1 cell in which other traffic" in note for note in notes)
     assert any("this program itself" in note for note in notes)
+
+
+def test_an_arm_that_keeps_the_others_decoding_from_being_used_is_named(whole: list[Measurement]) -> None:
+    mute = [replace(one, decode_tok_s=None) if one.cell.arm is Arm.BASELINE else one for one in whole]
+    (note,) = [note for note in found(AIM, mute).notes if "clients got" in note]
+    assert "baseline told no speed" in note
+    assert not [note for note in found(AIM, whole).notes if "clients got" in note]

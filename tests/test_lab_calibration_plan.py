@@ -152,6 +152,55 @@ def test_above_the_first_queued_concurrency_only_the_highest_is_measured() -> No
     assert {c.concurrency for c in cells if c.arm is Arm.BASELINE} == {1, 8, 48, 64, 96, 250}
 
 
+def test_one_hiccup_that_looked_like_a_queue_leaves_no_concurrency_out() -> None:
+    aim = Aim(concurrencies=(1, 2, 4, 8, 16, 32, 64), budget_s=1e5)
+    bench = Bench(crossing_at(400.0))
+    bench.shape = lambda cell, one: replace(one, queued=(cell.concurrency, cell.repeat) == (2, 0))
+    bench.carry_out(aim)
+    counts = Counter(cell.concurrency for cell in main_cells(bench, aim) if cell.arm is Arm.SPECULATIVE)
+    assert set(counts) == set(aim.concurrencies)
+    assert min(counts.values()) >= MIN_REPEATS
+
+
+def test_a_crossing_within_a_queue_is_closed_in_on() -> None:
+    aim = Aim(budget_s=1e5)
+    bench = Bench(crossing_at(9.4))
+    bench.shape = lambda cell, one: replace(one, queued=cell.arm is Arm.SPECULATIVE and cell.concurrency > 1)
+    bench.carry_out(aim)
+    (crossing,) = judge(Book(aim.main(1024), bench.done).contrasts(*BOTH)).crossings
+    assert crossing.low <= 9.4 <= crossing.high
+    assert crossing.high - crossing.low <= 4
+
+
+def test_an_engine_that_was_away_for_a_while_is_measured_above_as_well() -> None:
+    aim = Aim(concurrencies=(1, 4, 16, 64), budget_s=1e5)
+    bench = Bench(crossing_at(9.4))
+
+    def away(cell: Cell, one: Measurement) -> Measurement:
+        gone = cell.arm is Arm.SPECULATIVE and (cell.concurrency, cell.repeat) == (4, 0)
+        return replace(one, errors={"unreachable": 3}) if gone else one
+
+    bench.shape = away
+    bench.carry_out(aim)
+    usable = Book(aim.main(1024), bench.done)
+    assert all(len(usable.repeats(n, Arm.SPECULATIVE)) >= MIN_REPEATS - 1 for n in aim.concurrencies)
+
+
+@pytest.mark.parametrize("fault", [{"disturbed": True}, {"errors": {"cut": 1}}])
+def test_repeats_end_where_one_arm_gives_no_more_of_them(fault: dict[str, object]) -> None:
+    aim = Aim(concurrencies=(1, 4, 16), budget_s=1e6)
+    bench = Bench(crossing_at(9.4), noise=0.1)
+
+    def failing(cell: Cell, one: Measurement) -> Measurement:
+        lost = cell.arm is Arm.SPECULATIVE and cell.repeat >= MIN_REPEATS
+        return replace(one, **fault) if lost else one  # type: ignore[arg-type]
+
+    bench.shape = failing
+    bench.carry_out(aim, at_most=1000)
+    assert max(cell.repeat for cell in main_cells(bench, aim)) < 2 * MAX_REPEATS
+    assert next_step(aim, bench.done, 0.0) is None
+
+
 def test_one_arm_alone_gives_a_curve_and_ends() -> None:
     aim = Aim(concurrencies=(1, 4, 16), arms=(Arm.BASELINE,), budget_s=1e5)
     bench = Bench(crossing_at(9.4))

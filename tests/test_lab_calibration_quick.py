@@ -73,6 +73,19 @@ def test_a_grid_without_doublings_is_taken_as_it_is() -> None:
     assert quick_grid(AIM) == QUICK_CONCURRENCIES
 
 
+@pytest.mark.parametrize("asked", [(1, 2, 4, 250), (3, 5, 7, 9, 11, 13, 15, 17, 250), tuple(range(1, 251))])
+def test_the_ends_of_the_grid_asked_for_are_always_in_it(asked: tuple[int, ...]) -> None:
+    grid = quick_grid(Aim(concurrencies=asked))
+    assert (grid[0], grid[-1]) == (asked[0], asked[-1])
+    assert len(grid) <= len(QUICK_CONCURRENCIES)
+    assert set(grid) <= set(asked)
+
+
+def test_a_crossing_below_the_highest_asked_for_is_no_always() -> None:
+    (found,) = carried_out(crossing_at(9.4), Aim(quick=True, concurrencies=(1, 2, 4, 250))).main
+    assert found.verdict.kind is VerdictKind.CROSSOVER_AT
+
+
 def test_a_quick_run_of_one_arm_is_its_curve() -> None:
     aim = Aim(quick=True, budget_s=QUICK_BUDGET_S, concurrencies=(1, 2, 4), arms=(Arm.BASELINE,))
     (found,) = carried_out(crossing_at(9.4), aim).main

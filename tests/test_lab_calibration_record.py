@@ -8,7 +8,7 @@ from fakes.cells import Bench, crossing_at, facts, measured
 
 from proxy.errors import ConfigError
 from proxy.lab.calibration.plan import Aim
-from proxy.lab.calibration.record import CELLS_FILE, REQUESTS_FILE, RUN_FILE, Record, Run
+from proxy.lab.calibration.record import CELLS_FILE, REQUESTS_FILE, RESULT_FILES, RUN_FILE, Record, Run, alone
 from proxy.lab.calibration.values import Measurement, Quantiles
 from proxy.lab.loadreport import Sample
 
@@ -82,6 +82,49 @@ def test_beginning_anew_forgets_the_old_cells(tmp_path: Path) -> None:
     assert Record(tmp_path).measurements == []
 
 
+@pytest.mark.parametrize("name", [CELLS_FILE, REQUESTS_FILE, *RESULT_FILES])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_folder_with_a_strangers_files_is_left_as_it_is(tmp_path: Path, name: str, again: bool) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match="--out"):
+        Record(tmp_path, again=again)
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_cells_that_cannot_be_read_are_no_hindrance_to_beginning_anew(tmp_path: Path) -> None:
+    begun(tmp_path)
+    (tmp_path / CELLS_FILE).write_bytes(b"{}\n")
+    record = Record(tmp_path, again=True)
+    record.forget()
+    record.begin(RUN)
+    assert Record(tmp_path).measurements == []
+
+
+def test_a_run_that_ended_as_it_forgot_the_one_before_can_be_begun_again(tmp_path: Path) -> None:
+    begun(tmp_path)
+    Record(tmp_path, again=True).forget()
+    assert Record(tmp_path).measurements == []
+
+
+def test_a_folder_is_one_calibrations_at_a_time(tmp_path: Path) -> None:
+    with alone(tmp_path), pytest.raises(ConfigError, match="another calibration"), alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("add", ["add", "note", "add_request"])
+def test_a_disk_that_takes_no_more_is_told_with_the_mend(tmp_path: Path, add: str) -> None:
+    record = Record(tmp_path)
+    record.begin(RUN)
+    (one,) = Bench(crossing_at(6.0)).carry_out(RUN.aim, at_most=1)[:1]
+    given: dict[str, tuple[object, ...]] = {"add": (one,), "note": (RUN,), "add_request": (one.cell, Sample(1.0, 3.0))}
+    for name in (CELLS_FILE, REQUESTS_FILE, f".{RUN_FILE}"):
+        (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(ConfigError, match=r"--out .*No space left"):
+        getattr(record, add)(*given[add])
+
+
 def test_requests_are_lines_of_json_with_their_cell(tmp_path: Path) -> None:
     record = Record(tmp_path)
     record.begin(RUN)
@@ -90,6 +133,7 @@ def test_requests_are_lines_of_json_with_their_cell(tmp_path: Path) -> None:
     (line,) = (tmp_path / REQUESTS_FILE).read_bytes().splitlines()
     said = orjson.loads(line)
     assert (said["arm"], said["concurrency"], said["completion_tokens"]) == (cell.arm, cell.concurrency, 12)
+    assert {name: said[name] for name in cell.condition._fields} == cell.condition._asdict()
 
 
 def test_the_files_name_no_key(tmp_path: Path) -> None:

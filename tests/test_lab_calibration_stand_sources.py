@@ -274,3 +274,10 @@ async def test_every_repeat_of_a_warm_cell_asks_the_same() -> None:
             await stand.measure(Cell(COLD._replace(prefix=Prefix.WARM), 3, Arm.BASELINE, 0), Span(0.5, 4.0))
             asked.append([body["messages"] for body in teller.bodies if body["max_tokens"] > 1][:12])
     assert asked[0] == asked[1]
+
+
+@leaping
+async def test_answers_that_nobody_counts_are_called_that_and_not_silence() -> None:
+    got = await measured(Teller(continuous=False, at_the_end=False))
+    assert not got.usable
+    assert got.errors == {"uncounted": 3}

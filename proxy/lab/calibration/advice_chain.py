@@ -34,8 +34,8 @@ def predicted(speeds: Speeds) -> tuple[str, dict[str, float]]:
     numbers = {f"chain_at_{b}": value for b, value in found.items()}
     return (
         f"Predicted for 3/1/4, not measured: {told}; today's is that of the faster backend. Assumed are {GAINED} "
-        f"tokens gained in a step, {percent(DRAFT_SHARE)} of a step of one sequence for drafting, and attention as cheap "
-        "as in plain decoding."
+        f"tokens gained in a step, {percent(DRAFT_SHARE)} of a step of one sequence for drafting, and attention as "
+        "cheap as in plain decoding."
     ), {**numbers, "gain": max(value / now[b] - 1 for b, value in found.items())}
 
 

@@ -33,6 +33,9 @@ _MANY_TOKENS = 16
 SILENT = "silent"
 """The error of requests that were taken and got no token."""
 
+UNCOUNTED = "uncounted"
+"""The error of requests that were answered by an engine that counts its tokens nowhere."""
+
 
 class Patience(NamedTuple):
     """How long things are waited for, seconds, since nothing may be waited for without end.
@@ -186,7 +189,7 @@ class CellRun:
             chunk_gap_p99_s=counting.top_hundredth(crowd.tally.gaps),
             queued=not begun or counting.is_queued(self._looks, decoded, size),
             disturbed=self._strangers > 0 or strange,
-            errors=_errors(crowd, tokens),
+            errors=_errors(crowd, tokens, answered=end.seen.chunks > begin.seen.chunks),
             client_cpu=cpu_s / window_s,
             spent_s=self._clock() - self._started_at_s,
         )
@@ -211,10 +214,10 @@ def _of_requests(present: list[Sample], whole: list[Sample], window: Window, siz
     }
 
 
-def _errors(crowd: Crowd, tokens: float) -> dict[str, int]:
-    """Failed requests by name; an engine that takes requests and answers none of them fails them all."""
+def _errors(crowd: Crowd, tokens: float, *, answered: bool) -> dict[str, int]:
+    """Failed requests by name; an engine that takes requests and answers or counts none of them fails them all."""
     errors = crowd.errors
-    return dict(errors) if errors or tokens else {SILENT: crowd.size}
+    return dict(errors) if errors or tokens else {UNCOUNTED if answered else SILENT: crowd.size}
 
 
 def _ran_in(sample: Sample, window: Window) -> bool:

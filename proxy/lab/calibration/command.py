@@ -20,7 +20,7 @@ from proxy.lab.calibration.campaign import Campaign, Standing
 from proxy.lab.calibration.extra import need
 from proxy.lab.calibration.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
 from proxy.lab.calibration.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
-from proxy.lab.calibration.record import Record, Run
+from proxy.lab.calibration.record import Record, Run, alone, writing
 from proxy.lab.calibration.stand import ArmTarget, open_stand
 from proxy.lab.calibration.values import Arm, ArmFacts, Findings, Measurement, RunningRouting
 from proxy.lab.demo import Demo
@@ -35,6 +35,9 @@ Word = TypeVar("Word", PromptKind, Arm)
 DEFAULT_OUT = Path("calibration")
 
 _BAR_WIDTH = 24
+
+# Flags that are a measure of free memory and not of what somebody asked for.
+_KV_FLAGS = frozenset(("num_gpu_blocks",))
 
 # To the line's begin and empty: a progress line may stand there.
 _WIPE = "\r\x1b[K"
@@ -73,15 +76,16 @@ async def run(options: argparse.Namespace) -> int:
     try:
         need()
         aim = _aim(options)
-        async with _settings(options) as settings:
-            return await _calibrate(options, aim, settings)
+        with alone(options.out):
+            async with _settings(options) as settings:
+                return await _calibrate(options, aim, settings)
     except CrossoverError as error:
         sys.stderr.write(f"crossover calibrate: {error.message}\n")
         return 1
 
 
 async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) -> int:
-    record = Record(options.out)
+    record = Record(options.out, again=options.again)
     targets = _targets(options, aim, settings)
     async with open_stand(targets, clock=monotonic, on_sample=record.add_request) as stand:
         facts = await stand.facts()
@@ -90,8 +94,11 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
         async with progress(lambda: progress_line(campaign.standing()), "calibrate-progress"):
             interrupted = await until_interrupted(campaign.carry_out(partial(_keep, record)), "calibrate")
         await stand.rest()
-    record.note(replace(_run_of(record), spent_s=campaign.spent_s, finished=not interrupted))
-    return _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
+    record.note(replace(_run_of(record), spent_s=campaign.spent_s))
+    code = _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
+    # Only now: a run that was killed as it wrote its results writes them when it is asked again.
+    record.note(replace(_run_of(record), finished=code == 0))
+    return code
 
 
 def _keep(record: Record, measurement: Measurement) -> None:
@@ -131,7 +138,8 @@ def _finish(
         complete=not interrupted,
         notes=notes,
     )
-    files = write(findings, options.out)
+    with writing(options.out):
+        files = write(findings, options.out)
     _tell(findings, files, options.out)
     return EXIT_INTERRUPTED if interrupted else 0
 
@@ -165,7 +173,7 @@ def _explain_nothing(campaign: Campaign, *, interrupted: bool) -> None:
     said = ", ".join(errors) or ("other traffic on the engines" if campaign.measurements else "no time within --budget")
     sys.stderr.write(
         f"crossover calibrate: not one cell could be used ({said}); try one request by hand on each backend, and see "
-        "that nothing else uses them\n"
+        "that nothing else uses them; then begin anew with --again\n"
     )
 
 
@@ -202,8 +210,13 @@ def _goal(aim: Aim) -> Aim:
 
 
 def _identity(facts: Mapping[Arm, ArmFacts]) -> dict[Arm, ArmFacts]:
-    """What of an engine must be the same; its address may change, as a demo's does."""
-    return {Arm(arm): replace(one, url="", flags=dict(one.flags)) for arm, one in facts.items()}
+    """What of an engine must be the same. Its address may change, as a demo's does, and its KV pool is what memory was
+    free when it started."""
+    found = {}
+    for arm, one in facts.items():
+        flags = {name: value for name, value in one.flags.items() if name not in _KV_FLAGS}
+        found[Arm(arm)] = replace(one, url="", kv_tokens=None, flags=flags)
+    return found
 
 
 def _run_of(record: Record) -> Run:
@@ -222,9 +235,9 @@ def _aim(options: argparse.Namespace) -> Aim:
         )
     return Aim(
         concurrencies=options.concurrency or (QUICK_CONCURRENCIES if options.quick else DEFAULT_CONCURRENCIES),
-        contexts=options.context,
+        contexts=tuple(dict.fromkeys(options.context)),
         arms=arms,
-        prompts=options.prompts,
+        prompts=tuple(dict.fromkeys(options.prompts)),
         budget_s=options.budget or (QUICK_BUDGET_S if options.quick else DEFAULT_BUDGET_S),
         max_tokens=options.max_tokens,
         precision=options.precision,

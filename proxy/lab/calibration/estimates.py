@@ -105,8 +105,9 @@ def _squares(values: Sequence[float]) -> float:
 class Book:
     """The usable measurements of one condition, by concurrency and arm; repeats in their order.
 
-    All speeds are of one kind, so that arms compare: those of decoding where every arm's engine tells them, else what
-    clients got, for all. `gross` says that it is the latter.
+    Speeds are of one kind: while decoding where each arm tells that in most of its cells (and those that do not are
+    left out), else what clients got, of all. One arm's decoding beside the other's whole time would be no comparison.
+    `gross` says that it is the latter.
     """
 
     def __init__(self, condition: Condition, measurements: Iterable[Measurement]) -> None:
@@ -114,8 +115,7 @@ class Book:
         self._speeds: dict[int, dict[Arm, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
         self._queued: dict[tuple[int, Arm], int] = defaultdict(int)
         usable = [one for one in measurements if one.cell.condition == condition and one.usable]
-        telling = {one.cell.arm for one in usable if one.decode_tok_s is not None}
-        self.gross = any(one.cell.arm not in telling for one in usable)
+        self.gross = not _tell_decoding(usable)
         for one in usable:
             cell, speed = one.cell, one.gross_tok_s if self.gross else one.decode_tok_s
             if speed:
@@ -192,6 +192,14 @@ def _slopes(speeds: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
     ]
     # Below the first there is none: it grows as from there to the second.
     return dict(zip(sorted(means), [*rises[:1], *rises] or [0.0] * len(means), strict=True))
+
+
+def _tell_decoding(usable: Sequence[Measurement]) -> bool:
+    """Whether each arm tells its speed while decoding in most of its cells."""
+    votes: dict[Arm, int] = defaultdict(int)
+    for one in usable:
+        votes[one.cell.arm] += 1 if one.decode_tok_s else -1
+    return bool(votes) and min(votes.values()) > 0
 
 
 def _contrast(concurrency: int, found: Interval, *, queued: bool, quick: bool) -> Contrast:

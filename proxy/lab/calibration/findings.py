@@ -16,7 +16,7 @@ from proxy.lab.calibration.values import (
     RunningRouting,
     Sweep,
 )
-from proxy.lab.calibration.words import counted
+from proxy.lab.calibration.words import counted, listed
 from proxy.routing.verdict import MIN_REPEATS, Contrast, judge
 
 # Up and down sweeps that differ by more than this, in ln of speed, are told to the reader.
@@ -124,6 +124,13 @@ def _hysteresis(aim: Aim, condition: Condition, measurements: Sequence[Measureme
     return {arm: sum(values) / len(values) for arm, values in gaps.items()}
 
 
+def _silent(condition: Condition, measurements: Sequence[Measurement]) -> list[Arm]:
+    """The arms for whose sake speeds are what clients got: their engines do not tell how fast they decode."""
+    own = {arm: [one for one in measurements if one.cell.arm is arm] for arm in Arm}
+    measured = [arm for arm in Arm if any(one.usable and one.cell.condition == condition for one in own[arm])]
+    return [arm for arm in measured if Book(condition, own[arm]).gross]
+
+
 def _notes(measurements: Sequence[Measurement], main: Sequence[ContextFindings]) -> list[str]:
     """What a reader must know before believing the figures."""
     notes = []
@@ -136,12 +143,13 @@ def _notes(measurements: Sequence[Measurement], main: Sequence[ContextFindings])
         notes.append(
             f"left out: {counted(disturbed, 'cell')} in which other traffic ran on the engine; measure while none does"
         )
-    silent = sorted({one.cell.arm for one in measurements} - {one.cell.arm for one in measurements if one.decode_tok_s})
-    if silent:
-        notes.append(
-            f"the engine of {' and '.join(silent)} does not tell how fast it decodes, so all speeds are what clients "
-            "got, prefill of other requests included"
-        )
+    for found in main:
+        silent = _silent(found.condition, measurements)
+        if silent:
+            notes.append(
+                f"at {found.condition.context_tokens} tokens of context all speeds are what clients got, prefill of "
+                f"other requests included: {listed(silent)} told no speed while decoding in most cells"
+            )
     limited = sorted({one.cell.concurrency for one in measurements if one.client_cpu > _CLIENT_LIMIT})
     if limited:
         levels = ", ".join(map(str, limited))

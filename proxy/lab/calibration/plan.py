@@ -30,6 +30,12 @@ MAX_ATTEMPTS = 2
 # Beyond this many repeats the interval shrinks by less than a tenth a repeat.
 MAX_REPEATS = 8
 
+# Repeats that only one arm has make no pair. After three of them at a concurrency it is that arm's doing.
+_MAX_UNPAIRED = 3
+
+# The error of a request to an engine that is not there: what that engine can bear, it does not tell.
+_GONE = frozenset(("unreachable",))
+
 # Two concurrencies closer than this are one for routing: no threshold is worth half of a tenth.
 CLOSE_ENOUGH = 1.1
 
@@ -139,25 +145,20 @@ class Past:
         self.done = done
         self._attempts = Counter(_key(one.cell) for one in done)
         self._usable = {_key(one.cell) for one in done if one.usable}
-        self._queued: dict[tuple[Condition, Arm], int] = {}
-        self._cut: dict[tuple[Condition, Arm], int] = {}
-        for one in done:
-            where = (one.cell.condition, one.cell.arm)
-            if one.queued and one.usable:
-                self._queued[where] = min(one.cell.concurrency, self._queued.get(where, one.cell.concurrency))
-            elif one.cut and self._attempts[_key(one.cell)] >= MAX_ATTEMPTS:
-                self._cut[where] = min(one.cell.concurrency, self._cut.get(where, one.cell.concurrency))
+        self._queued = _first_queued(done)
+        self._cut = _first_cut(done)
 
     def over(self, cell: Cell) -> bool:
         """Whether a cell is measured, or was given up after failing."""
         return _key(cell) in self._usable or self._attempts[_key(cell)] >= MAX_ATTEMPTS
 
+    def fails(self, cell: Cell) -> bool:
+        """Whether the engine failed under less, twice in one cell."""
+        return cell.concurrency > self._cut.get((cell.condition, cell.arm), math.inf)
+
     def beyond(self, cell: Cell, top: int) -> bool:
-        """Whether the engine cannot run so much: it queued at less (only the `top` is measured then), or failed."""
-        where = (cell.condition, cell.arm)
-        if where in self._cut and cell.concurrency > self._cut[where]:
-            return True
-        return where in self._queued and self._queued[where] < cell.concurrency < top
+        """Whether the engine cannot run so much: it failed under less, or queued (only the `top` is measured then)."""
+        return self.fails(cell) or self._queued.get((cell.condition, cell.arm), math.inf) < cell.concurrency < top
 
     def cost_s(self, span: Span) -> float:
         """What the next cell will take: its span, and what cells took beyond theirs until now."""
@@ -167,6 +168,35 @@ class Past:
     def book(self, condition: Condition) -> Book:
         """The usable measurements of a condition."""
         return Book(condition, self.done)
+
+
+def _first_queued(done: Sequence[Measurement]) -> dict[tuple[Condition, Arm], int]:
+    """Where each arm begins to queue: in most repeats, and nowhere above is it without a queue.
+
+    One cell may look queued by a hiccup, and would else take all higher ones out of the plan.
+    """
+    votes: dict[tuple[Condition, Arm], Counter[int]] = {}
+    for one in done:
+        if one.usable:
+            cells = votes.setdefault((one.cell.condition, one.cell.arm), Counter())
+            cells[one.cell.concurrency] += 1 if one.queued else -1
+    found = {}
+    for where, cells in votes.items():
+        free = max((at for at, vote in cells.items() if vote <= 0), default=0)
+        queued = [at for at, vote in cells.items() if vote > 0 and at > free]
+        if queued:
+            found[where] = min(queued)
+    return found
+
+
+def _first_cut(done: Sequence[Measurement]) -> dict[tuple[Condition, Arm], int]:
+    """The least under which each arm failed for good; one that was away failed of something else."""
+    failures = Counter(_key(one.cell) for one in done if one.cut and not set(one.errors) <= _GONE)
+    found: dict[tuple[Condition, Arm], int] = {}
+    for (condition, concurrency, arm, _), count in failures.items():
+        if count >= MAX_ATTEMPTS:
+            found[condition, arm] = min(concurrency, found.get((condition, arm), concurrency))
+    return found
 
 
 def pair(
@@ -189,9 +219,14 @@ def _wanted(aim: Aim, past: Past) -> Iterator[tuple[Stage, tuple[Cell, ...]]]:
     )
     for stage, groups in stages:
         for group in groups:
-            cells = tuple(cell for cell in group if not past.over(cell) and not past.beyond(cell, grid[-1]))
+            cells = tuple(cell for cell in group if not past.over(cell) and not _left_out(past, stage, cell, grid[-1]))
             if cells:
                 yield stage, cells
+
+
+def _left_out(past: Past, stage: Stage, cell: Cell, top: int) -> bool:
+    """Whether a cell would tell nothing: a queue is looked at once, except where a crossing lies within it."""
+    return past.fails(cell) if stage is Stage.CLOSE_IN else past.beyond(cell, top)
 
 
 def _sweeps(aim: Aim, grid: Sequence[int]) -> Iterator[tuple[Cell, ...]]:
@@ -212,7 +247,7 @@ def _crossings(aim: Aim, past: Past) -> Iterator[tuple[Cell, ...]]:
             if middle is not None:
                 for repeat in range(MIN_REPEATS):
                     yield pair(aim, condition, middle, repeat)
-            for contrast in _open(inside, crossing, aim.precision):
+            for contrast in _open(book, inside, crossing, aim.precision):
                 yield pair(aim, condition, int(contrast.concurrency), _next_repeat(book, contrast))
 
 
@@ -227,9 +262,9 @@ def _middle(inside: Sequence[Contrast]) -> int | None:
     return None
 
 
-def _open(inside: Sequence[Contrast], crossing: Crossing, precision: float) -> Iterator[Contrast]:
+def _open(book: Book, inside: Sequence[Contrast], crossing: Crossing, precision: float) -> Iterator[Contrast]:
     for one in inside:
-        if crossing.low < one.concurrency < crossing.high and _wide(one, precision) and one.repeats < MAX_REPEATS:
+        if crossing.low < one.concurrency < crossing.high and _wide(one, precision) and _repeatable(book, one):
             yield one
 
 
@@ -270,7 +305,7 @@ def _repeats(aim: Aim, past: Past) -> Iterator[tuple[Cell, ...]]:
     wide = []
     for condition, book, contrasts in _mains(aim, past):
         for contrast in contrasts:
-            if contrast.repeats < MAX_REPEATS and _worth_repeating(contrast, aim.precision):
+            if _repeatable(book, contrast) and _worth_repeating(contrast, aim.precision):
                 wide.append((_half(contrast), condition, int(contrast.concurrency), _next_repeat(book, contrast)))
     for _, condition, concurrency, repeat in sorted(wide, key=lambda one: one[0], reverse=True):
         yield pair(aim, condition, concurrency, repeat)
@@ -294,6 +329,12 @@ def _wide(contrast: Contrast, precision: float) -> bool:
 
 def _half(contrast: Contrast) -> float:
     return (contrast.high - contrast.low) / 2.0
+
+
+def _repeatable(book: Book, contrast: Contrast) -> bool:
+    """Whether another pair may be had: not too many are there, nor did one arm fail in too many."""
+    unpaired = _next_repeat(book, contrast) - contrast.repeats
+    return contrast.repeats < MAX_REPEATS and unpaired < _MAX_UNPAIRED
 
 
 def _next_repeat(book: Book, contrast: Contrast) -> int:

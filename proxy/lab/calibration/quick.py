@@ -46,9 +46,14 @@ def left_at_quick(aim: Aim, facts: Mapping[Arm, ArmFacts], done: Sequence[Measur
 
 
 def quick_grid(aim: Aim) -> tuple[int, ...]:
-    """The doublings among the concurrencies asked for; all of those where they name few."""
-    chosen = tuple(sorted(set(aim.concurrencies) & set(QUICK_CONCURRENCIES)))
-    return chosen if len(chosen) >= 3 else tuple(sorted(set(aim.concurrencies)))[: len(QUICK_CONCURRENCIES)]
+    """The concurrencies asked for, its ends always; of too many those that lie nearest to even ratios."""
+    asked = sorted(set(aim.concurrencies))
+    most = len(QUICK_CONCURRENCIES)
+    if len(asked) <= most:
+        return tuple(asked)
+    each = math.log(asked[-1] / asked[0]) / (most - 1)
+    places = [math.log(asked[0]) + each * step for step in range(most)]
+    return tuple(sorted({min(asked, key=lambda one: abs(math.log(one) - place)) for place in places}))
 
 
 def predict(book: Book, facts: Mapping[Arm, ArmFacts], measurements: Sequence[Measurement]) -> Law | None:

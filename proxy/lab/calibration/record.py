@@ -1,7 +1,12 @@
-"""The folder of a calibration: what was asked for, and every cell as it came. A run that was cut goes on from here."""
+"""The folder of a calibration: what was asked for, and every cell as it came. A run that was cut goes on from here.
 
+What is written at the end, for people, is in report/.
+"""
+
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,8 @@ from proxy.lab.loadreport import Sample
 RUN_FILE = "run.json"
 CELLS_FILE = "measurements.jsonl"
 REQUESTS_FILE = "requests.jsonl"
+RESULT_FILES = ("report.html", "report.md", "curves.yaml", "proposal.yaml", "proposal.diff")
+"""What a calibration writes at its end, over what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +41,57 @@ _RUN = TypeAdapter(Run)
 _MEASUREMENT = TypeAdapter(Measurement)
 
 
-class Record:
-    """One folder, opened to go on with it. Raises ConfigError, which names the file and the mend."""
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what a disk refuses into a ConfigError that names the mend."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"--out {folder}: {error.strerror}; name a folder that can be written, or make room: the same command goes"
+            " on with the cells that are kept"
+        ) from error
 
-    def __init__(self, folder: Path) -> None:
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Have a folder for this process, made if need be, until the end. Raises ConfigError where another one has it."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"another calibration is writing to {folder}; wait until it ends, or name another folder by --out"
+        ) from error
+    finally:
+        os.close(place)
+
+
+class Record:
+    """One folder, opened to go on with it; with `again` its cells are not read, as they will be forgotten. Raises
+    ConfigError, which names the file and the mend.
+
+    A folder that holds files by its names and no run is somebody else's, and is left as it is.
+    """
+
+    def __init__(self, folder: Path, *, again: bool = False) -> None:
         self.folder = folder
         self.run: Run | None = None
         self.measurements: list[Measurement] = []
-        try:
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._read()
-        except OSError as error:
-            raise ConfigError(f"--out {folder}: {error.strerror}; name a folder that can be written") from error
+            if not again:
+                self._read_cells(self.folder / CELLS_FILE)
 
     def forget(self) -> None:
-        """Remove what an earlier run left here."""
-        for name in (RUN_FILE, CELLS_FILE, REQUESTS_FILE):
-            (self.folder / name).unlink(missing_ok=True)
+        """Remove what an earlier run left here, but for what it was asked for: that `begin` replaces."""
+        with writing(self.folder):
+            for name in (CELLS_FILE, REQUESTS_FILE):
+                (self.folder / name).unlink(missing_ok=True)
         self.run, self.measurements = None, []
 
     def begin(self, run: Run) -> None:
@@ -61,31 +102,40 @@ class Record:
         """Replace what is known of the run, in one step."""
         self.run = run
         waiting = self.folder / f".{RUN_FILE}"
-        waiting.write_bytes(orjson.dumps(_plain(run), option=orjson.OPT_INDENT_2))
-        waiting.replace(self.folder / RUN_FILE)
+        with writing(self.folder):
+            waiting.write_bytes(orjson.dumps(_plain(run), option=orjson.OPT_INDENT_2))
+            waiting.replace(self.folder / RUN_FILE)
 
     def add(self, measurement: Measurement) -> None:
         """Keep one cell; it is on the disk when this returns."""
-        with (self.folder / CELLS_FILE).open("ab") as file:
+        with writing(self.folder), (self.folder / CELLS_FILE).open("ab") as file:
             file.write(orjson.dumps(_plain(measurement)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def add_request(self, cell: Cell, sample: Sample) -> None:
         """Keep one request; buffered by the system, since losing some of them loses no verdict."""
-        line = {"concurrency": cell.concurrency, "arm": cell.arm, "repeat": cell.repeat, **asdict(sample)}
-        with (self.folder / REQUESTS_FILE).open("ab") as file:
-            file.write(orjson.dumps(line) + b"\n")
+        line = _plain(cell.condition) | {"concurrency": cell.concurrency, "arm": cell.arm, "repeat": cell.repeat}
+        with writing(self.folder), (self.folder / REQUESTS_FILE).open("ab") as file:
+            file.write(orjson.dumps(line | asdict(sample)) + b"\n")
 
     def _read(self) -> None:
         begun = self.folder / RUN_FILE
         if not begun.exists():
+            self._refuse_strangers()
             return
         try:
             self.run = _RUN.validate_json(begun.read_bytes())
         except ValidationError as error:
             raise ConfigError(f"{begun}: not a calibration's; name another folder by --out") from error
-        self._read_cells(self.folder / CELLS_FILE)
+
+    def _refuse_strangers(self) -> None:
+        there = [name for name in (CELLS_FILE, REQUESTS_FILE, *RESULT_FILES) if (self.folder / name).exists()]
+        if there:
+            raise ConfigError(
+                f"{self.folder} holds a {there[0]} that is no calibration's, as there is no {RUN_FILE}; name another"
+                " folder by --out"
+            )
 
     def _read_cells(self, file: Path) -> None:
         text = file.read_bytes() if file.exists() else b""
@@ -94,7 +144,9 @@ class Record:
             try:
                 self.measurements.append(_MEASUREMENT.validate_json(line))
             except ValidationError as error:
-                raise ConfigError(f"{file}:{number}: not a measurement; remove that line, or begin anew") from error
+                raise ConfigError(
+                    f"{file}:{number}: not a measurement; remove that line, or begin anew with --again"
+                ) from error
         if unfinished:
             # A process that was killed as it wrote: what it measured last is measured again.
             file.write_bytes(text[: -len(unfinished)])
