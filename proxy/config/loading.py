@@ -16,7 +16,8 @@ from proxy.config.conflicts import conflicts
 from proxy.config.key_files import Sources, read_clients_file, read_key
 from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, KeyPath, Problem
-from proxy.config.settings import EXAMPLE_URLS, Section, Settings, Tls
+from proxy.config.sections import Section
+from proxy.config.settings import EXAMPLE_URLS, Settings, Tls
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Role
 
