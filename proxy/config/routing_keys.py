@@ -1,4 +1,4 @@
-"""The section `routing` of the file: meaning, unit, default and range of its keys. Other sections are in settings.py."""
+"""The section `routing` of the file: meaning, unit, default and range of its keys. Others are in settings.py."""
 
 from typing import Annotated, Literal, Self
 
@@ -40,12 +40,13 @@ class Routing(Section):
     """Which backend serves a request."""
 
     policy: Annotated[Policy, Word] = Policy.AUTO
-    """auto takes overflow for placement separate and threshold for shared. threshold moves all new requests at once
-    by the total in flight; overflow fills the speculative backend to leave_at and sends the rest to the baseline;
-    pinned sends everything to the role in `pin`."""
+    """auto takes marginal for placement separate where curves_file has the speeds of both backends and overflow where
+    it does not, and threshold for shared. marginal sends each request where it delays all of them least, by the speeds
+    in curves_file; threshold moves all new requests at once by the total in flight; overflow fills the speculative
+    backend to leave_at and sends the rest to the baseline; pinned sends everything to the role in `pin`."""
     leave_at: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = 9
     """Sequences in flight from which the baseline is favoured: your crossover. Measure it; on some machines
-    speculation never pays, and then policy pinned is right."""
+    speculation never pays, and then policy pinned is right. Policies threshold and overflow only."""
     enter_at: Literal["auto"] | Annotated[int, Field(ge=0, le=MAX_SEQUENCES)] = "auto"
     """Sequences in flight down to which speculation is favoured again; below leave_at, and the gap between them keeps
     the regime from flapping. auto: half of leave_at. Policy threshold only."""
@@ -70,8 +71,9 @@ class Routing(Section):
     serves a kind badly at every load."""
     curves_file: FileName | None = None
     """File of measured speeds and their verdict, as `crossover calibrate` writes it; a relative path counts from this
-    file's folder. They are shown on the operators' port (/curves, /status) and by `crossover check`, which warns where
-    the policy contradicts them. No policy reads them: routing is the same without. A changed file is taken over."""
+    file's folder. Policy marginal routes by them, and with them auto takes it; the verdict is only for people. They are
+    shown on the operators' port (/curves, /status) and by `crossover check`, which warns where the policy contradicts
+    them. A changed file is taken over."""
 
     def enters_at(self) -> int:
         """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""

@@ -277,6 +277,7 @@ class Settings(Section):
             allow_header=routing.allow_header,
             request_rules=tuple(rule.request_rule() for rule in routing.rules),
             ramp_s=routing.ramp_s,
+            curves=self._sources.curves,
         )
 
     def breaker_rules(self) -> BreakerRules:
