@@ -5,7 +5,8 @@ and it knows no limits: eligibility and room come after (policy.py).
 """
 
 from proxy.model import BASELINE, SPECULATIVE, Costs, Reason, Role, Traits
-from proxy.routing.delays import DelayTables
+from proxy.routing.buckets import Buckets
+from proxy.routing.delays import Delays
 
 # The length of an answer that nothing is known of, tokens: what chat and code both lie around in published traces.
 EXPECTED_TOKENS = 256.0
@@ -16,7 +17,7 @@ BYTES_PER_TOKEN = 4.0
 _CHEAPER = Reason.CHEAPER
 
 
-def costs(tables: DelayTables, traits: Traits, speculative: int, baseline: int, baseline_failures: int) -> Costs:
+def costs(tables: Buckets[Delays], traits: Traits, speculative: int, baseline: int, baseline_failures: int) -> Costs:
     """What a request would add beside so many sequences on each backend; `speculative` holds the recent failures."""
     first, second = tables.at_context(traits.prompt_bytes / BYTES_PER_TOKEN)
     weight, tokens = traits.weight, EXPECTED_TOKENS

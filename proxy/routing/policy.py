@@ -17,8 +17,8 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing import marginal, overflow, ramp, threshold
-from proxy.routing.delays import DelayTables
+from proxy.routing import consolidate, marginal, overflow, ramp, threshold
+from proxy.routing.consolidate import first_role
 from proxy.routing.rules import RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
 
@@ -28,6 +28,7 @@ __all__ = [
     "Rules",
     "decide",
     "decide_by_counts",
+    "first_role",
     "follow",
     "has_room",
     "is_bulky",
@@ -35,7 +36,8 @@ __all__ = [
     "share",
 ]
 
-_MARGINAL, _THRESHOLD, _PINNED = Policy.MARGINAL, Policy.THRESHOLD, Policy.PINNED
+_MARGINAL, _CONSOLIDATE = Policy.MARGINAL, Policy.CONSOLIDATE
+_THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 _FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
@@ -57,7 +59,7 @@ def decide(
     at_s, speculative, baseline = snapshot
     in_flight = speculative.in_flight + baseline.in_flight
     current = follow(rules, regime, in_flight, at_s)
-    costs = None if rules.delays is None else _costs(rules.delays, snapshot, traits)
+    costs = _costs(rules, current, snapshot, traits) if rules.by_curves else None
     if excluded is None:
         wanted, reason = _prefer(rules, current, snapshot, traits, costs)
         role, reason = _place(rules, wanted, reason, snapshot, traits.weight)
@@ -80,6 +82,8 @@ def decide(
     )
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
+        if excluded is None and rules.paces is not None:
+            current = consolidate.arrived(current, traits)
     return Decision(role, reason, current, because)
 
 
@@ -98,7 +102,7 @@ def decide_by_counts(
 
     Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides (a wish,
     a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's;
-    `baseline_failures` are told where the rules have `delays`, and 0 without.
+    `baseline_failures` are told where the rules go by curves, and 0 without.
     """
     if not rules.policy_alone or (traits.asked is not None and rules.allow_header):
         return None
@@ -108,16 +112,19 @@ def decide_by_counts(
     # With the request's own weight at once: a smoothed count takes a new number in only as time passes (see _hold).
     current = follow(rules, regime, speculative + baseline + weight, at_s)
     policy, leave_at = rules.effective_policy, rules.leave_at
-    busy = speculative + recent_failures
-    costs = None
+    role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
+    busy, costs = speculative + recent_failures, None
+    if role is SPECULATIVE and busy and busy + weight > leave_at:
+        role, reason = BASELINE, _OVERFLOW
     if rules.delays is not None:
         costs = marginal.costs(rules.delays, traits, busy, baseline, baseline_failures)
-    if costs is not None and policy is _MARGINAL:
-        role, reason = marginal.prefer(costs)
-    else:
-        role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
-        if role is SPECULATIVE and busy and busy + weight > leave_at:
-            role, reason = BASELINE, _OVERFLOW
+        if policy is _MARGINAL:
+            role, reason = marginal.prefer(costs)
+    elif policy is _CONSOLIDATE:
+        if recent_failures if current.role is SPECULATIVE else baseline_failures:
+            return None
+        costs = consolidate.costs(rules, current, baseline_failures)
+        role, reason, current = current.role, _REGIME, consolidate.arrived(current, traits)
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
@@ -132,7 +139,8 @@ def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime
     passes, so nothing but the number held changes. Without smoothing it counts at once."""
     if rules.smoothing_s <= 0:
         return follow(rules, current, in_flight, now_s)
-    return Regime(current.role, current.since_s, current.smoothed, current.smoothed_at_s, in_flight)
+    role, since_s, smoothed, smoothed_at_s, _, demand = current
+    return Regime(role, since_s, smoothed, smoothed_at_s, in_flight, demand)
 
 
 def has_room(load: BackendLoad, weight: int) -> bool:
@@ -165,10 +173,12 @@ def preference(rules: Rules, traits: Traits) -> Role | None:
     return rules.pin if rules.effective_policy is _PINNED else None
 
 
-def _costs(tables: DelayTables, snapshot: LoadSnapshot, traits: Traits) -> Costs:
+def _costs(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits) -> Costs | None:
     speculative, baseline = snapshot.speculative, snapshot.baseline
+    if rules.delays is None:
+        return consolidate.costs(rules, regime, baseline.recent_failures)
     busy = speculative.in_flight + speculative.recent_failures
-    return marginal.costs(tables, traits, busy, baseline.in_flight, baseline.recent_failures)
+    return marginal.costs(rules.delays, traits, busy, baseline.in_flight, baseline.recent_failures)
 
 
 def _prefer(
@@ -183,6 +193,8 @@ def _prefer(
         return rules.pin, Reason.PINNED
     if costs is not None and policy is _MARGINAL:
         return marginal.prefer(costs)
+    if policy is _CONSOLIDATE:
+        return consolidate.prefer(rules, regime, snapshot, traits)
     if policy is _THRESHOLD:
         return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
     return overflow.prefer(rules, snapshot.speculative, traits.weight)
