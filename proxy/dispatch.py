@@ -84,7 +84,7 @@ class Desk:
         self.ledger = Ledger(clock)
         self.plan = plan
         self.rules = plan.rules
-        self.regime = Regime(since_s=clock() - plan.rules.min_dwell_s, smoothed_at_s=clock())
+        self.regime = self._fresh_regime()
         self.budget = retries.full(plan.retries)
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
         self.on_room: Callable[[], None] = lambda: None
@@ -265,8 +265,10 @@ class Desk:
     def reload(self, plan: Plan) -> None:
         """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; an operator's
         pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
-        self.plan = plan
+        self.plan, before = plan, self.rules.effective_policy
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
+        if self.rules.paces is not None and before is not self.rules.effective_policy:
+            self._enter(self._fresh_regime()._replace(smoothed=self.regime.smoothed, held=self.regime.held))
         pairs = list(zip(self.backends, plan.backends, strict=True))
         for backend, planned in pairs:
             if backend.url != planned.url:
@@ -280,6 +282,11 @@ class Desk:
         self.on_room()
 
     # ------------------------------------------------------------ inside
+
+    def _fresh_regime(self) -> Regime:
+        """The regime of a policy that has seen no request, and may change it with the first."""
+        now_s = self.clock()
+        return Regime(policy.first_role(self.rules), now_s - self.rules.dwell_s, smoothed_at_s=now_s)
 
     def _role_now(self, backend: Backend) -> Role:
         """The role that an engine has: a reload may have let two of them change places while a request waited."""
@@ -310,6 +317,9 @@ class Desk:
             in_flight=(first.book.in_flight, second.book.in_flight),
             limits=(limit, other_limit),
             recent_failures=blackhole.weigh(first.failures, now_s) if first.failures.value else 0,
+            baseline_failures=(
+                blackhole.weigh(second.failures, now_s) if rules.by_curves and second.failures.value else 0
+            ),
         )
 
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:

@@ -54,9 +54,11 @@ class Placement(StrEnum):
 
 
 class Policy(StrEnum):
-    """The routing rule the operator asked for; `auto` resolves by placement."""
+    """The routing rule the operator asked for; `auto` resolves by placement and by what was measured."""
 
     AUTO = "auto"
+    MARGINAL = "marginal"
+    CONSOLIDATE = "consolidate"
     THRESHOLD = "threshold"
     OVERFLOW = "overflow"
     PINNED = "pinned"
@@ -69,9 +71,10 @@ class Reason(StrEnum):
     OPERATOR_PIN = "operator_pin"  # pinned at run time through the admin port
     HEADER = "header"  # the client asked by x-crossover-backend and may
     RULE = "rule"  # a rule of routing.rules matched
-    REGIME = "regime"  # policy `threshold`: the favoured role of the moment
+    REGIME = "regime"  # policies `threshold` and `consolidate`: the favoured role of the moment
+    CHEAPER = "cheaper"  # policy `marginal`: the smaller predicted delay
     ROOM = "room"  # policy `overflow`: speculative below leave_at
-    OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at
+    OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at; `consolidate`: the favoured one fails
     ONLY_ELIGIBLE = "only_eligible"  # the other backend is down, open or draining
     OTHER_FULL = "other_full"  # the preferred backend is at max_in_flight
     RAMPING = "ramping"  # the preferred backend has just recovered and is given its share bit by bit
@@ -148,11 +151,22 @@ class LoadSnapshot(NamedTuple):
         return not (self.speculative.eligible or self.baseline.eligible)
 
 
+class Demand(NamedTuple):
+    """What was lately asked for: expected output tok/s, and the mean context, tokens, of those that asked."""
+
+    tok_s: float = 0.0
+    context_tokens: float = 0.0
+
+
+NO_DEMAND = Demand()
+
+
 class Regime(NamedTuple):
-    """Which role the threshold policy favours and since when, with the smoothed in-flight count behind it.
+    """Which role the policies threshold and consolidate favour and since when, with the numbers behind it.
 
     `since_s` and `smoothed_at_s` are monotonic seconds; `smoothed` is in sequences, and so is `held`: the count in
-    force since `smoothed_at_s`, towards which `smoothed` moves until the next observation.
+    force since `smoothed_at_s`, towards which `smoothed` moves until the next observation. `demand`, as of
+    `smoothed_at_s`, is known for policy consolidate alone.
     """
 
     role: Role = Role.SPECULATIVE
@@ -160,12 +174,30 @@ class Regime(NamedTuple):
     smoothed: float = 0.0
     smoothed_at_s: float = float("-inf")
     held: float = 0.0
+    demand: Demand = NO_DEMAND
+
+
+class Costs(NamedTuple):
+    """What a request was predicted to add on either backend: seconds of delay, its own and that of all others there.
+
+    Policy consolidate tells how long an answer would take if that backend served all demand; infinite: more than it was
+    measured to give.
+
+    `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are recent failures of
+    the baseline backend, which weigh as load on it.
+    """
+
+    speculative_s: float
+    baseline_s: float
+    extrapolated: bool = False
+    baseline_failures: int = 0
 
 
 class Because(NamedTuple):
     """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
 
-    `recent_failures` are the speculative backend's, which weigh as load on it.
+    `recent_failures` are the speculative backend's, which weigh as load on it. `costs` are None where no measured
+    curves tell them.
     """
 
     policy: Policy
@@ -176,6 +208,17 @@ class Because(NamedTuple):
     leave_at: int
     regime: Role
     recent_failures: int = 0
+    costs: Costs | None = None
+
+    @property
+    def speculative_cost_s(self) -> float | None:
+        """What the request was predicted to add on the speculative backend; None where that is not known."""
+        return None if self.costs is None else self.costs.speculative_s
+
+    @property
+    def baseline_cost_s(self) -> float | None:
+        """What the request was predicted to add on the baseline backend; None where that is not known."""
+        return None if self.costs is None else self.costs.baseline_s
 
 
 class Decision(NamedTuple):

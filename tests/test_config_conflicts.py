@@ -37,6 +37,14 @@ def test_both_ports_on_one_socket_are_refused(listen: str, admin: str, impossibl
     assert found == ["admin.port: must not be the port of the clients"] * impossible
 
 
+@pytest.mark.parametrize("policy", ["marginal", "consolidate"])
+def test_a_policy_that_follows_curves_is_refused_without_a_file_of_them(policy: str) -> None:
+    assert told(routing={"policy": policy}) == [
+        f"routing.policy: must not be {policy} without routing.curves_file, whose speeds it places requests by; "
+        "mend: run crossover calibrate and name the curves.yaml that it writes, or set policy: auto"
+    ]
+
+
 def test_any_free_port_may_be_asked_for_twice() -> None:
     assert told(listen={"port": 0}, admin={"port": 0}) == []
 
