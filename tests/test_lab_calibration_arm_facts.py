@@ -135,3 +135,18 @@ async def test_a_server_that_names_no_model_is_told_from_an_engine() -> None:
     async with engine(told({})) as url:
         with pytest.raises(UpstreamError, match="answered 404 and names no model"):
             await facts(url)
+
+
+async def test_words_that_would_steer_a_terminal_or_fill_a_page_are_made_plain() -> None:
+    pages = {
+        "/v1/models": b'{"data":[{"id":"m\\u0007%b","object":"model"}]}' % (b"x" * 5000),
+        "/version": b'{"version":"0.5\\u001b[31m\\n# head"}',
+        "/metrics": VLLM_METRICS.replace('"auto"', '"fp\u2028\x1b8"').encode(),
+    }
+    async with engine(told(pages)) as url:
+        found = await facts(url, EngineKind.VLLM)
+    assert found.version == "0.5?[31m?# head"
+    assert found.flags["cache_dtype"] == "fp??8"
+    assert found.model is not None
+    assert found.model.startswith("m?xx")
+    assert len(found.model) == 200

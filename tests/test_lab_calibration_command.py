@@ -124,6 +124,14 @@ async def test_what_is_asked_for_twice_is_asked_for_once(tmp_path: Path, twice: 
         assert await one.run(*twice) == 0
 
 
+async def test_a_budget_that_holds_no_cell_is_named_as_the_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with box(tmp_path) as one:
+        assert await one.run() == 1
+    assert "--budget 1s" in capsys.readouterr().err
+
+
 async def test_an_interrupt_before_the_first_cell_is_no_failure_of_the_program(tmp_path: Path) -> None:
     asked: list[asyncio.StreamWriter] = []
     silent = await asyncio.start_server(lambda _, writer: asked.append(writer), "127.0.0.1", 0)

@@ -4,6 +4,7 @@ Only the launch arguments named here are passed on; an engine's account of itsel
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -33,6 +34,9 @@ _VLLM_FLAGS = ("block_size", "num_gpu_blocks", "cache_dtype", "gpu_memory_utiliz
 _CACHE_CONFIG = "vllm:cache_config_info"
 _DRAFTS = "vllm:spec_decode_num_drafts_total"
 _BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+
+# Names, versions and flags are a line; what is longer than this is no name, and would be said in many places.
+_MAX_WORDS = 200
 
 # An engine that drafts and does not say how.
 _UNNAMED = "unnamed"
@@ -71,7 +75,23 @@ async def facts_of(desk: ArmDesk) -> ArmFacts:
             " OpenAI-compatible one, and is the address without a path? Else name its model"
         )
     desk.name_model(model)
-    return await (_of_sglang if desk.engine is EngineKind.SGLANG else _of_vllm)(desk, model)
+    return _readable(await (_of_sglang if desk.engine is EngineKind.SGLANG else _of_vllm)(desk, model))
+
+
+def _readable(facts: ArmFacts) -> ArmFacts:
+    """The facts as they may stand on a terminal and in a report: an engine's words steer neither."""
+    return replace(
+        facts,
+        model=_words(facts.model),
+        version=_words(facts.version),
+        speculative_algorithm=_words(facts.speculative_algorithm),
+        accelerator=_words(facts.accelerator),
+        flags={name: _words(value) or "" for name, value in facts.flags.items()},
+    )
+
+
+def _words(text: str | None) -> str | None:
+    return None if text is None else "".join(one if one.isprintable() else "?" for one in text[:_MAX_WORDS])
 
 
 async def _of_sglang(desk: ArmDesk, model: str) -> ArmFacts:

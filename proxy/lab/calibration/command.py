@@ -169,8 +169,14 @@ def _explain_nothing(campaign: Campaign, *, interrupted: bool) -> None:
     if interrupted:
         sys.stderr.write("crossover calibrate: stopped before the first cell was measured\n")
         return
+    if not campaign.measurements:
+        budget_s = campaign.aim.budget_s
+        sys.stderr.write(
+            f"crossover calibrate: not one cell fits into --budget {budget_s:g}s; give it a minute or more\n"
+        )
+        return
     errors = sorted({name for one in campaign.measurements for name in one.errors})
-    said = ", ".join(errors) or ("other traffic on the engines" if campaign.measurements else "no time within --budget")
+    said = ", ".join(errors) or "other traffic on the engines"
     sys.stderr.write(
         f"crossover calibrate: not one cell could be used ({said}); try one request by hand on each backend, and see "
         "that nothing else uses them; then begin anew with --again\n"
