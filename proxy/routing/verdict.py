@@ -122,8 +122,9 @@ def band(contrasts: Sequence[Contrast], verdict: Verdict, *, min_contrast: float
     """Thresholds for policy `threshold`, around the first crossing above which baseline is faster; None without one.
 
     Between them the mean difference is smaller than its half-width or than `min_contrast` (ln), so that a change of
-    regime would gain nothing. Where speculation is never clearly faster below the crossing, enter_at is 0; where
-    baseline is never clearly faster above it, leave_at is the last concurrency before speculation is faster again.
+    regime would gain nothing; a cell too seldom measured for an interval counts from twice that on. Where speculation
+    is never clearly faster below the crossing, enter_at is 0; where baseline is never clearly faster above it, leave_at
+    is the last concurrency before speculation is faster again.
     """
     crossings = verdict.crossings
     place = next((i for i, crossing in enumerate(crossings) if crossing.faster_above is BASELINE), None)
@@ -225,11 +226,15 @@ def _clear_from(cells: Sequence[Contrast], side: int, min_contrast: float) -> fl
     The first cell is the one on the other side of the crossing.
     """
     for one, other in pairwise(cells):
-        clear = side * other.log_ratio - max(other.half_width, min_contrast)
+        clear = side * other.log_ratio - _blur(other, min_contrast)
         if clear >= 0.0:
-            short = side * one.log_ratio - max(one.half_width, min_contrast)
-            return _between(other, one, clear, short) if isfinite(short) else other.concurrency
+            return _between(other, one, clear, side * one.log_ratio - _blur(one, min_contrast))
     return None
+
+
+def _blur(cell: Contrast, min_contrast: float) -> float:
+    """What a difference has to exceed to be worth a change of regime, ln."""
+    return max(cell.half_width, min_contrast) if isfinite(cell.half_width) else 2.0 * min_contrast
 
 
 # ---------------------------------------------------------------- words

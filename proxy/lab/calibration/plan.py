@@ -46,6 +46,12 @@ _OVERHEAD_S = 4.0
 _SWEEP_SHARE = 0.55
 _SIDE_SHARE = 0.2
 
+# Where the shortest windows do not fit into that share, sweeps may take so much before concurrencies are left out.
+_MOST_SWEEPS = 0.8
+
+# Two ends and a middle.
+_LEAST_GRID = 3
+
 _WINDOW_S = (5.0, 60.0)
 _SETTLE_S = (1.5, 20.0)
 _SETTLE_SHARE = 0.25
@@ -121,13 +127,17 @@ def left_at(aim: Aim, done: Sequence[Measurement]) -> Stage | None:
 
 def grid_of(aim: Aim) -> tuple[int, ...]:
     """The concurrencies of the sweeps: those asked for, thinned evenly where the budget does not hold them all."""
-    least_s = _WINDOW_S[0] + _SETTLE_S[0] + _OVERHEAD_S
-    rounds = len(aim.contexts) * len(aim.arms) * MIN_REPEATS
-    room = max(3, int(aim.budget_s * 0.8 / (least_s * rounds)))
     asked = sorted(set(aim.concurrencies))
+    room = max(_LEAST_GRID, int(len(asked) * aim.budget_s / least_budget_s(aim, len(asked)) + 1e-9))
     if len(asked) <= room:
         return tuple(asked)
     return tuple(sorted({asked[round(place * (len(asked) - 1) / (room - 1))] for place in range(room)}))
+
+
+def least_budget_s(aim: Aim, count: int = 1) -> float:
+    """The time that sweeps over `count` concurrencies take with the shortest windows, and some to close in."""
+    cell_s = _WINDOW_S[0] + _SETTLE_S[0] + _OVERHEAD_S
+    return cell_s * count * len(aim.contexts) * len(aim.arms) * MIN_REPEATS / _MOST_SWEEPS
 
 
 def span_of(aim: Aim) -> Span:
@@ -243,23 +253,39 @@ def _crossings(aim: Aim, past: Past) -> Iterator[tuple[Cell, ...]]:
             if crossing.high - crossing.low <= 1 or crossing.high / crossing.low <= CLOSE_ENOUGH:
                 continue
             inside = [one for one in contrasts if crossing.low <= one.concurrency <= crossing.high]
+            for contrast in inside:
+                # Else each repeat of a noisy cell would move the next middle, and none be measured often enough.
+                if contrast.repeats < MIN_REPEATS and _repeatable(book, contrast):
+                    yield pair(aim, condition, int(contrast.concurrency), _next_repeat(book, contrast))
             middle = _middle(inside)
             if middle is not None:
-                for repeat in range(MIN_REPEATS):
-                    yield pair(aim, condition, middle, repeat)
+                yield pair(aim, condition, middle, 0)
             for contrast in _open(book, inside, crossing, aim.precision):
                 yield pair(aim, condition, int(contrast.concurrency), _next_repeat(book, contrast))
+            for place in _ends(inside):
+                yield pair(aim, condition, place, 0)
 
 
 def _middle(inside: Sequence[Contrast]) -> int | None:
-    """A concurrency halfway, in its logarithm, between two neighbours whose means differ in sign."""
-    for left, right in pairwise(inside):
-        if left.log_ratio * right.log_ratio > 0.0 or right.concurrency - left.concurrency <= 1:
-            continue
-        if right.concurrency / left.concurrency > CLOSE_ENOUGH:
-            middle = round(math.sqrt(left.concurrency * right.concurrency))
-            return int(min(max(middle, left.concurrency + 1), right.concurrency - 1))
-    return None
+    """A concurrency halfway between two neighbours whose means differ in sign."""
+    found = (_halfway(one, other) for one, other in pairwise(inside) if one.log_ratio * other.log_ratio <= 0.0)
+    return next((place for place in found if place is not None), None)
+
+
+def _ends(inside: Sequence[Contrast]) -> Iterator[int]:
+    """Halfway between each sure end and the first cell inside that cannot be told from zero: the end may be nearer."""
+    for one, other in (inside[:2], inside[-2:]):
+        place = _halfway(one, other)
+        if place is not None:
+            yield place
+
+
+def _halfway(one: Contrast, other: Contrast) -> int | None:
+    """The whole number in the middle, by logarithms; None where the two are neighbours or near enough."""
+    if other.concurrency - one.concurrency <= 1 or other.concurrency / one.concurrency <= CLOSE_ENOUGH:
+        return None
+    middle = round(math.sqrt(one.concurrency * other.concurrency))
+    return int(min(max(middle, one.concurrency + 1), other.concurrency - 1))
 
 
 def _open(book: Book, inside: Sequence[Contrast], crossing: Crossing, precision: float) -> Iterator[Contrast]:
