@@ -19,7 +19,7 @@ def test_the_verdict_is_the_title() -> None:
 
 def test_the_proposal_and_its_difference_are_code() -> None:
     said = text(seed_box())
-    assert "```yaml\nrouting:\n  policy: pinned\n" in said
+    assert "```yaml\nrouting:\n  policy: auto\n" in said
     assert "```diff\n--- running\n" in said
     assert "```diff" not in text(seed_box(running=running(policy="pinned")))
 

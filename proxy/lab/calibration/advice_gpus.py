@@ -48,8 +48,16 @@ def use_adaptive(seen: Seen) -> Iterator[Advice]:
     against = seen.context.against_best
     if against:
         worst = min(against, key=lambda one: one.log_ratio)
-        if worst.log_ratio >= -AS_GOOD:
-            mean = sum(one.log_ratio for one in against) / len(against)
+        mean = sum(one.log_ratio for one in against) / len(against)
+        if worst.log_ratio < -AS_GOOD:
+            yield Advice(
+                AdviceKind.ADAPTIVE_SLOWER,
+                f"The adaptive instance is {percent(-mean)} slower than the better of the two on average, at worst "
+                f"{percent(-worst.log_ratio)} (at {worst.concurrency:g} in flight): that is what two kinds of server "
+                "buy, for the GPUs of a second one.",
+                {"worst": worst.log_ratio, "mean": mean},
+            )
+        else:
             yield Advice(
                 AdviceKind.USE_ADAPTIVE,
                 f"The adaptive instance is as good as the better of the two everywhere ({percent(worst.log_ratio)} at "
@@ -162,13 +170,11 @@ def haproxy_or_crossover(seen: Seen) -> Iterator[Advice]:
 
 def _gained(placement: Placement, single: Way, over_single: choices.Gains, over_fixed: choices.Gains) -> str:
     alone = f"{single.removeprefix('only ')} alone"
-    shared = placement is Placement.SHARED
-    how = "Using the better backend at each load" if shared else "Placing each request by the curves of both backends"
     said = (
-        f"{how}, which no policy does yet, would make requests {percent(over_single.mean)} faster than {alone} on "
-        f"average over the loads measured ({percent(over_single.most)} at {over_single.most_at} in flight)"
+        f"Policy auto with these curves makes requests {percent(over_single.mean)} faster than {alone} on average over "
+        f"the loads, at most {percent(over_single.most)} (at {over_single.most_at} in flight)"
     )
-    if shared:
+    if placement is Placement.SHARED:
         return f"{said}; what changes of regime cost is not in this."
     return (
         f"{said}, though {alone} has half of the GPUs, and {percent(over_fixed.mean)} faster than the best fixed limit "

@@ -13,6 +13,7 @@ class AdviceKind(StrEnum):
     NOISY = "noisy"
     RAISE_MAX_RUNNING = "raise_max_running"
     USE_ADAPTIVE = "use_adaptive"
+    ADAPTIVE_SLOWER = "adaptive_slower"
     SECOND_BASELINE = "second_baseline"
     TRY_CHAIN = "try_chain"
     HAPROXY_ENOUGH = "haproxy_enough"

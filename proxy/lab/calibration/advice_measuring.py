@@ -99,7 +99,7 @@ def raise_max_running(findings: Findings) -> Iterator[Advice]:
         queued = sum(one.queued for one in cells)
         tested = max((one.cell.concurrency for one in cells), default=0)
         tested = max([tested, *(p.concurrency for c in findings.main for p in c.curves.get(arm, ()))])
-        if not queued and (limit is None or (limit > SILENT_LIMIT and limit >= tested)):
+        if not queued and (limit is None or limit >= tested):
             continue
         why = f"runs at most {limit} sequences" if limit is not None else "ran fewer sequences than were asked of it"
         silent = f"; {SILENT_LIMIT} is what SGLang sets by itself with speculation" if limit == SILENT_LIMIT else ""

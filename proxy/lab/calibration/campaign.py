@@ -8,6 +8,9 @@ from proxy.lab.calibration.plan import Aim, Step, next_step
 from proxy.lab.calibration.quick import next_quick_step
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement, Span
 
+# Cells in a row that cannot be used after which a run is given up: an engine is gone, or refuses all that it is asked.
+HOPELESS = 6
+
 
 class Stand(Protocol):
     """Where arms are measured: real engines over HTTP, or the engine model on a virtual clock."""
@@ -43,6 +46,8 @@ class Campaign:
         self.aim = aim
         self.measurements = list(past)
         self.finished = False
+        self.hopeless = False
+        self._useless = 0
         self._stand = stand
         self._facts = facts
         self._began_s = stand.now_s()
@@ -60,7 +65,7 @@ class Campaign:
         return Standing(self._step, self._cell, len(self.measurements), self.spent_s, self.aim.budget_s)
 
     async def carry_out(self, keep: Callable[[Measurement], None]) -> None:
-        """Measure until the plan has nothing more to ask; `keep` is given each measurement as it comes.
+        """Measure until the plan has nothing more to ask, or it is `hopeless`; `keep` is given each measurement.
 
         Awaits; cancelled, it loses the cell in hand and no other.
         """
@@ -71,8 +76,15 @@ class Campaign:
                 measurement = await self._measure(cell, step.span)
                 self.measurements.append(measurement)
                 keep(measurement)
+                if self._is_hopeless(measurement):
+                    self.hopeless = True
+                    return
         self._step = self._cell = None
         self.finished = True
+
+    def _is_hopeless(self, measurement: Measurement) -> bool:
+        self._useless = 0 if measurement.usable else self._useless + 1
+        return self._useless >= HOPELESS
 
     async def _measure(self, cell: Cell, span: Span) -> Measurement:
         began_s = self._stand.now_s()

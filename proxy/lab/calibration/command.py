@@ -16,13 +16,14 @@ from typing import TypeVar
 from proxy import config
 from proxy.config import Settings
 from proxy.errors import ConfigError, CrossoverError
-from proxy.lab.calibration.campaign import Campaign, Standing
+from proxy.lab.calibration.campaign import HOPELESS, Campaign, Standing
 from proxy.lab.calibration.extra import need
 from proxy.lab.calibration.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
 from proxy.lab.calibration.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
 from proxy.lab.calibration.record import Record, Run, alone, writing
+from proxy.lab.calibration.sense import refuse_nonsense
 from proxy.lab.calibration.stand import ArmTarget, open_stand
-from proxy.lab.calibration.values import Arm, ArmFacts, Findings, Measurement, RunningRouting
+from proxy.lab.calibration.values import CURVES_FILE, Arm, ArmFacts, Findings, Measurement, RunningRouting
 from proxy.lab.demo import Demo
 from proxy.lab.interrupt import EXIT_INTERRUPTED, progress, until_interrupted
 from proxy.lab.options import duration_s, list_of, positive, server_url, token_counts
@@ -89,10 +90,13 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
     targets = _targets(options, aim, settings)
     async with open_stand(targets, clock=monotonic, on_sample=record.add_request) as stand:
         facts = await stand.facts()
+        refuse_nonsense(aim, facts)
         _take_up(record, Run(aim, facts, _now()), again=options.again)
         campaign = Campaign(aim, stand, facts, record.measurements)
         async with progress(lambda: progress_line(campaign.standing()), "calibrate-progress"):
             interrupted = await until_interrupted(campaign.carry_out(partial(_keep, record)), "calibrate")
+        if interrupted:
+            sys.stderr.write("stopping; what was measured is being written\n")
         await stand.rest()
     record.note(replace(_run_of(record), spent_s=campaign.spent_s))
     code = _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
@@ -127,7 +131,9 @@ def _finish(
     if not any(one.usable for one in campaign.measurements):
         _explain_nothing(campaign, interrupted=interrupted)
         return EXIT_INTERRUPTED if interrupted else 1
-    notes = ("stopped early: the same command goes on from here",) if interrupted else ()
+    notes: tuple[str, ...] = ("stopped early: the same command goes on from here",) if interrupted else ()
+    if campaign.hopeless:
+        notes = (f"given up: {HOPELESS} cells in a row could not be used ({_last_faults(campaign)})",)
     findings = conclude(
         aim,
         facts,
@@ -135,13 +141,30 @@ def _finish(
         measured_at=_now(),
         spent_s=campaign.spent_s,
         running=_running(settings) if options.config is not None else None,
-        complete=not interrupted,
+        complete=not interrupted and not campaign.hopeless,
         notes=notes,
     )
+    findings = replace(findings, curves_file=_named_from(options))
     with writing(options.out):
         files = write(findings, options.out)
     _tell(findings, files, options.out)
-    return EXIT_INTERRUPTED if interrupted else 0
+    if campaign.hopeless:
+        sys.stderr.write(f"crossover calibrate: {''.join(notes)}; see that both engines are up, then ask again\n")
+    return EXIT_INTERRUPTED if interrupted else int(campaign.hopeless)
+
+
+def _last_faults(campaign: Campaign) -> str:
+    """What made the last cells useless, in a few words."""
+    last = campaign.measurements[-HOPELESS:]
+    names = {f"{one.cell.arm}: {name}" for one in last for name in one.errors}
+    names |= {f"{one.cell.arm}: other traffic" for one in last if one.disturbed}
+    return ", ".join(sorted(names))
+
+
+def _named_from(options: argparse.Namespace) -> str:
+    """The file of speeds as the configuration would name it: from its own folder, and without one from here."""
+    folder = options.config.parent if options.config is not None else Path()
+    return os.path.relpath(options.out / CURVES_FILE, folder)
 
 
 def _tell(findings: Findings, files: list[Path], folder: Path) -> None:
@@ -156,7 +179,7 @@ def _tell(findings: Findings, files: list[Path], folder: Path) -> None:
         say(f"{found.condition.context_tokens} tokens of context{predicted}: {describe(found.verdict)}\n")
     block = propose(findings).yaml()
     if block:
-        say(f"Proposed, with {folder / 'curves.yaml'} beside the configuration:\n{textwrap.indent(block, '  ')}")
+        say(f"Proposed:\n{textwrap.indent(block, '  ')}")
     for advice in advise(findings):
         say(f"- {advice.sentence}\n")
     for note in findings.notes:
@@ -293,6 +316,7 @@ def _running(settings: Settings) -> RunningRouting:
         enter_at=routing.enters_at(),
         pin=routing.pin,
         placement=settings.placement,
+        curves_file=routing.curves_file,
         max_in_flight={role: limit if isinstance(limit, int) else None for role, limit in limits.items()},
     )
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from proxy.lab.calibration.estimates import Book
-from proxy.lab.calibration.plan import Aim, Stage, grid_of, left_at, side_conditions
+from proxy.lab.calibration.plan import Aim, Stage, grid_of, least_budget_s, left_at, side_conditions
 from proxy.lab.calibration.quick import completed, left_at_quick, predict
 from proxy.lab.calibration.values import (
     Arm,
@@ -68,9 +68,21 @@ def conclude(
         running=running,
         quick=aim.quick,
         complete=complete and left not in _SWEEPS,
-        notes=(*notes, *short, *_notes(measurements, main)),
+        notes=(*notes, *short, *_thinned(aim), *_notes(measurements, main)),
         measurements=tuple(measurements),
     )
+
+
+def _thinned(aim: Aim) -> list[str]:
+    """Which concurrencies the budget did not hold, and what would hold them all."""
+    asked, swept = sorted(set(aim.concurrencies)), grid_of(aim)
+    if aim.quick or len(swept) == len(asked):
+        return []
+    minutes = math.ceil(least_budget_s(aim, len(asked)) / 60.0)
+    return [
+        f"the budget held {len(swept)} of the {len(asked)} concurrencies asked for ({listed(swept)}); all of them take "
+        f"--budget {minutes}m"
+    ]
 
 
 def _condition(

@@ -13,6 +13,9 @@ from proxy.lab.prompts import PromptKind
 from proxy.model import Placement, Role
 from proxy.routing.verdict import Contrast, Verdict
 
+CURVES_FILE = "curves.yaml"
+"""The name of the file of speeds, beside the configuration unless told otherwise."""
+
 
 class Arm(StrEnum):
     """Who is measured: the two backends, or an instance that switches its own speculation on and off."""
@@ -223,6 +226,7 @@ class RunningRouting:
     pin: Role
     placement: Placement
     max_in_flight: Mapping[Role, int | None] = field(default_factory=dict)
+    curves_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +235,7 @@ class Findings:
 
     `main` has one entry for each context, the most usual first; `side` the prose, cold and natural-ending cells.
     `complete` is False while the plan was not carried out (budget, Ctrl-C); `notes` are sentences for the reader.
+    `curves_file` is where the speeds will lie, as a configuration names it.
     """
 
     measured_at: str
@@ -243,3 +248,4 @@ class Findings:
     complete: bool = True
     notes: tuple[str, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+    curves_file: str = CURVES_FILE

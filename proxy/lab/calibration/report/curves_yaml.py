@@ -5,11 +5,11 @@ from decimal import Decimal
 from math import exp, isfinite
 
 from proxy import __version__
-from proxy.lab.calibration.choices import ARM_OF, speed_curve
+from proxy.lab.calibration.choices import ARM_OF, speed_curve, speeds_of
 from proxy.lab.calibration.proposal import placement_of
 from proxy.lab.calibration.values import Arm, ContextFindings, Findings
 from proxy.lab.calibration.words import counted, listed
-from proxy.model import Role
+from proxy.model import Placement, Role
 from proxy.routing.curves import SpeedCurve
 from proxy.routing.verdict import Contrast
 
@@ -20,9 +20,13 @@ MAX_LOG = 13.8
 
 
 def text(findings: Findings) -> str | None:
-    """The whole file; None where no speed was measured, since a file without curves is refused."""
+    """The whole file; None where no speed was measured, since a file without curves is refused.
+
+    Contexts of which one backend lacks are left out where any has both: policies cannot place by half of a pair.
+    """
     rising = sorted(findings.main, key=lambda context: context.condition.context_tokens)
-    contexts = [line for context in rising for line in _context(context)]
+    whole = [context for context in rising if speeds_of(context, Placement.SEPARATE).whole]
+    contexts = [line for context in whole or rising for line in _context(context)]
     if not contexts:
         return None
     return "\n".join((*_header(findings), "contexts:", *contexts)) + "\n"
