@@ -112,6 +112,12 @@ def test_the_option_is_called_as_the_engine_calls_it() -> None:
     assert "--max-num-seqs 256" in one(AdviceKind.RAISE_MAX_RUNNING, findings(of_curve(CROSSING), facts=arms)).sentence
 
 
+def test_an_engine_that_was_away_is_not_told_to_raise_its_limit() -> None:
+    plain = findings(of_curve(CROSSING), facts={})
+    away = tuple(replace(each, queued=True, errors={"unreachable": 3}) for each in plain.measurements)
+    assert AdviceKind.RAISE_MAX_RUNNING not in kinds(replace(plain, measurements=away))
+
+
 def test_queued_cells_call_for_a_higher_limit_even_where_none_was_told() -> None:
     plain = findings(of_curve(CROSSING), facts={})
     waited = replace(plain, measurements=tuple(replace(each, queued=True) for each in plain.measurements))

@@ -67,8 +67,8 @@ def test_failed_disturbed_and_client_bound_cells_are_told(whole: list[Measuremen
     cells = [replace(whole[0], errors={"status 503": 2}), replace(whole[1], disturbed=True)]
     notes = found(AIM, [*cells, replace(whole[2], client_cpu=0.95), *whole[3:]], notes=("stopped early",)).notes
     assert notes[0] == "stopped early"
-    assert any("1 cells are left out because requests failed" in note and "status 503" in note for note in notes)
-    assert any("1 cells are left out because other traffic" in note for note in notes)
+    assert any("1 cell is left out because requests failed" in note and "status 503" in note for note in notes)
+    assert any("1 cell is left out because other traffic" in note for note in notes)
     assert any("this program itself" in note for note in notes)
 
 

@@ -16,6 +16,7 @@ from proxy.lab.calibration.values import (
     RunningRouting,
     Sweep,
 )
+from proxy.lab.calibration.words import counted
 from proxy.routing.verdict import Contrast, judge
 
 # Up and down sweeps that differ by more than this, in ln of speed, are told to the reader.
@@ -99,6 +100,10 @@ def _hysteresis(condition: Condition, measurements: Sequence[Measurement]) -> di
     return {arm: sum(values) / len(values) for arm, values in gaps.items()}
 
 
+def _left_out(cells: int) -> str:
+    return f"{counted(cells, 'cell')} {'is' if cells == 1 else 'are'} left out"
+
+
 def _without_decoding(condition: Condition, measurements: Sequence[Measurement]) -> Arm | None:
     """The arm for whose sake speeds while decoding are not used, where others tell theirs."""
     told: dict[Arm, bool] = {}
@@ -115,12 +120,10 @@ def _notes(measurements: Sequence[Measurement], main: Sequence[ContextFindings])
     cut = [one for one in measurements if one.cut]
     if cut:
         names = sorted({name for one in cut for name in one.errors})
-        notes.append(f"{len(cut)} cells are left out because requests failed in them ({', '.join(names)})")
+        notes.append(f"{_left_out(len(cut))} because requests failed in them ({', '.join(names)})")
     disturbed = sum(one.disturbed for one in measurements)
     if disturbed:
-        notes.append(
-            f"{disturbed} cells are left out because other traffic ran on the engine: measure while nothing else does"
-        )
+        notes.append(f"{_left_out(disturbed)} because other traffic ran on the engine: measure while nothing else does")
     for found in main:
         silent = _without_decoding(found.condition, measurements)
         if silent:
