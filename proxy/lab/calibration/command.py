@@ -89,13 +89,24 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
         _take_up(record, Run(aim, facts, _now()), again=options.again)
         campaign = Campaign(aim, stand, facts, record.measurements)
         async with progress(lambda: progress_line(campaign.standing()), "calibrate-progress"):
-            interrupted = await until_interrupted(campaign.carry_out(partial(_keep, record)), "calibrate")
+            refused: list[CrossoverError] = []
+            interrupted = await until_interrupted(_carried_out(campaign, record, refused), "calibrate")
         await stand.rest()
+    if refused:
+        raise refused[0]
     record.note(replace(_run_of(record), spent_s=campaign.spent_s))
     code = _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
     # Only now: a run that was killed as it wrote its results writes them when it is asked again.
     record.note(replace(_run_of(record), finished=code == 0))
     return code
+
+
+async def _carried_out(campaign: Campaign, record: Record, refused: list[CrossoverError]) -> None:
+    """Carry the plan out; what ends it goes to `refused`, as an error of a task would be told with its traceback."""
+    try:
+        await campaign.carry_out(partial(_keep, record))
+    except CrossoverError as error:
+        refused.append(error)
 
 
 def _keep(record: Record, measurement: Measurement) -> None:
@@ -137,7 +148,11 @@ def _finish(
     )
     with writing(options.out):
         files = write(findings, options.out)
-    _tell(findings, files, options.out)
+    try:
+        _tell(findings, files, options.out)
+    except BrokenPipeError:
+        # Who read the first lines has left; all of them are in the report, and the exit must not stumble over the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_INTERRUPTED if interrupted else 0
 
 
