@@ -96,7 +96,7 @@ def test_an_unmeasured_adaptive_instance_is_tried_where_drafts_are_chains() -> N
     assert AdviceKind.USE_ADAPTIVE not in kinds(seed_box())
 
 
-@pytest.mark.parametrize(("limit", "said"), [(48, True), (32, True), (512, False), (15, True)])
+@pytest.mark.parametrize(("limit", "said"), [(48, False), (16, False), (512, False), (15, True)])
 def test_a_low_limit_is_to_be_raised(limit: int, said: bool) -> None:
     found = findings(of_curve(CROSSING), facts=told(Arm.SPECULATIVE, max_running_requests=limit))
     assert (AdviceKind.RAISE_MAX_RUNNING in kinds(found)) is said
@@ -108,8 +108,14 @@ def test_a_limit_below_the_most_tested_is_to_be_raised() -> None:
 
 
 def test_the_option_is_called_as_the_engine_calls_it() -> None:
-    arms = told(Arm.BASELINE, engine="vllm", max_running_requests=16)
+    arms = told(Arm.BASELINE, engine="vllm", max_running_requests=8)
     assert "--max-num-seqs 256" in one(AdviceKind.RAISE_MAX_RUNNING, findings(of_curve(CROSSING), facts=arms)).sentence
+
+
+def test_an_engine_that_was_away_is_not_told_to_raise_its_limit() -> None:
+    plain = findings(of_curve(CROSSING), facts={})
+    away = tuple(replace(each, queued=True, errors={"unreachable": 3}) for each in plain.measurements)
+    assert AdviceKind.RAISE_MAX_RUNNING not in kinds(replace(plain, measurements=away))
 
 
 def test_queued_cells_call_for_a_higher_limit_even_where_none_was_told() -> None:

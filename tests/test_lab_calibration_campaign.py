@@ -1,12 +1,13 @@
 """Carrying a plan out on engine models: what is kept, what a cut costs, and that going on ends as a whole run would."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from proxy.lab import curves
-from proxy.lab.calibration.campaign import Campaign
+from proxy.lab.calibration.campaign import HOPELESS, Campaign
 from proxy.lab.calibration.findings import conclude
 from proxy.lab.calibration.plan import Aim
 from proxy.lab.calibration.record import Record, Run
@@ -78,3 +79,39 @@ async def test_where_it_stands_is_told_while_it_runs() -> None:
     assert all(0.0 < standing.spent_s <= standing.budget_s for standing in said)
     assert campaign.finished
     assert campaign.standing().cell is None
+
+
+class Gone(VirtualStand):
+    """A stand whose baseline dies after some cells."""
+
+    left = 10
+
+    async def measure(self, cell: Cell, span: Span) -> Measurement:
+        measurement = await super().measure(cell, span)
+        self.left -= 1
+        gone = self.left < 0
+        return replace(measurement, errors={"unreachable": 8}) if gone else measurement
+
+
+async def test_a_run_is_given_up_when_nothing_can_be_used_any_more() -> None:
+    place = Gone(curves.find(curves.DEFAULT_CURVE), 3)
+    campaign = Campaign(AIM, place, await place.facts())
+    await campaign.carry_out(lambda _: None)
+    assert campaign.hopeless
+    assert not campaign.finished
+    assert len(campaign.measurements) == 10 + HOPELESS
+
+
+async def test_a_cell_that_fails_now_and_then_ends_no_run() -> None:
+    class Hiccups(Gone):
+        turn = 0
+
+        async def measure(self, cell: Cell, span: Span) -> Measurement:
+            self.turn += 1
+            self.left = self.turn % 2
+            return await super().measure(cell, span)
+
+    place = Hiccups(curves.find(curves.DEFAULT_CURVE), 3)
+    campaign = Campaign(AIM, place, await place.facts())
+    await campaign.carry_out(lambda _: None)
+    assert campaign.finished

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -13,7 +14,9 @@ import pytest
 from fakes.cells import Bench, crossing_at
 from fakes.until import until
 
+from proxy.errors import ConfigError
 from proxy.lab.calibration import command, report
+from proxy.lab.calibration.campaign import Campaign
 from proxy.lab.calibration.engine_word import ArmTarget
 from proxy.lab.calibration.plan import Aim
 from proxy.lab.calibration.record import Record, Run
@@ -108,6 +111,38 @@ async def test_a_disk_that_takes_no_results_is_told_and_the_run_is_not_over(
         assert "No space left" in capsys.readouterr().err
         (one.folder / "report.html").unlink()
         assert await one.run() == 0
+
+
+async def test_a_disk_that_takes_no_cell_ends_the_run_without_a_traceback(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def full(self: Campaign, keep: object) -> None:
+        raise ConfigError("--out: No space left on device")
+
+    monkeypatch.setattr(Campaign, "carry_out", full)
+    async with box(tmp_path) as one:
+        assert await one.run() == 1
+    assert capsys.readouterr().err == "crossover calibrate: --out: No space left on device\n"
+    assert not caplog.records
+
+
+async def test_a_reader_that_leaves_after_the_first_line_stops_nothing(tmp_path: Path) -> None:
+    async with box(tmp_path) as one:
+        one.begun()
+        arguments = ("-m", "proxy", "calibrate", str(one.config), "--out", str(one.folder), *ASKED)
+        reading, writing = os.pipe()
+        os.close(reading)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, cwd=ROOT, stdout=writing, stderr=asyncio.subprocess.PIPE
+        )
+        os.close(writing)
+        _, said = await process.communicate()
+        assert (process.returncode, b"BrokenPipe" in said) == (0, False)
+        assert Record(one.folder).run is not None
+        assert Record(one.folder).run.finished  # type: ignore[union-attr]
 
 
 async def test_engines_that_are_away_cost_nothing_of_an_earlier_run(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_the_proposal_and_its_difference_are_code() -> None:
     said = text(seed_box())
     assert "```yaml\nrouting:\n  policy: auto\n" in said
     assert "```diff\n--- running\n" in said
-    assert "```diff" not in text(seed_box(running=running(policy="pinned")))
+    assert "```diff" not in text(seed_box(running=running(curves_file="curves.yaml")))
 
 
 def test_advice_is_numbered_in_its_order() -> None:

@@ -19,7 +19,7 @@ from proxy.lab.calibration.record import CELLS_FILE, REQUESTS_FILE
 from proxy.lab.curves import DEFAULT_CURVE
 from proxy.lab.embedded import EmbeddedEngine, EngineOptions
 from proxy.lab.interrupt import EXIT_INTERRUPTED
-from proxy.model import ROLES, Role
+from proxy.model import ROLES, Policy, Role
 from proxy.routing.verdict import VerdictKind
 from proxy.tasks import running
 
@@ -93,7 +93,7 @@ async def test_proposal_and_speeds_are_taken_by_the_proxy_and_requests_are_kept_
         (tmp_path / "proposed.yaml").write_text(file.read_text() + (tmp_path / "proposal.yaml").read_text())
         settings = config.load(tmp_path / "proposed.yaml", {})
     assert settings.sources.curves is not None
-    assert settings.routing.leave_at < 8
+    assert settings.rules().effective_policy is Policy.MARGINAL
     lines = [orjson.loads(line) for line in (tmp_path / REQUESTS_FILE).read_bytes().splitlines()]
     cells = [orjson.loads(line)["cell"] for line in (tmp_path / CELLS_FILE).read_bytes().splitlines()]
     assert {(line["arm"], line["concurrency"]) for line in lines} == {(c["arm"], c["concurrency"]) for c in cells}

@@ -96,7 +96,7 @@ def raise_max_running(findings: Findings) -> Iterator[Advice]:
     for arm in ARM_OF.values():
         limit = findings.facts[arm].max_running_requests if arm in findings.facts else None
         cells = [one for one in findings.measurements if one.cell.arm is arm]
-        queued = sum(one.queued for one in cells)
+        queued = sum(one.queued and one.usable for one in cells)
         tested = max((one.cell.concurrency for one in cells), default=0)
         tested = max([tested, *(p.concurrency for c in findings.main for p in c.curves.get(arm, ()))])
         if not queued and (limit is None or limit >= tested):

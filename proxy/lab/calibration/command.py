@@ -1,9 +1,8 @@
-"""`crossover calibrate`: its options, and what it says while it runs and at its end. Measuring is elsewhere."""
+"""`crossover calibrate`: its options, and how it goes from them to a folder of results. What it says: telling.py."""
 
 import argparse
 import os
 import sys
-import textwrap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,14 +15,16 @@ from typing import TypeVar
 from proxy import config
 from proxy.config import Settings
 from proxy.errors import ConfigError, CrossoverError
-from proxy.lab.calibration.campaign import HOPELESS, Campaign, Standing
+from proxy.lab.calibration.campaign import HOPELESS, Campaign
 from proxy.lab.calibration.extra import need
 from proxy.lab.calibration.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
 from proxy.lab.calibration.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
 from proxy.lab.calibration.record import Record, Run, alone, writing
+from proxy.lab.calibration.resume import take_up
 from proxy.lab.calibration.sense import refuse_nonsense
 from proxy.lab.calibration.stand import ArmTarget, open_stand
-from proxy.lab.calibration.values import CURVES_FILE, Arm, ArmFacts, Findings, Measurement, RunningRouting
+from proxy.lab.calibration.telling import explain_nothing, last_faults, progress_line, tell
+from proxy.lab.calibration.values import CURVES_FILE, Arm, ArmFacts, Measurement, RunningRouting
 from proxy.lab.demo import Demo
 from proxy.lab.interrupt import EXIT_INTERRUPTED, progress, until_interrupted
 from proxy.lab.options import duration_s, list_of, positive, server_url, token_counts
@@ -34,11 +35,6 @@ from proxy.protocol.routes import EngineKind
 Word = TypeVar("Word", PromptKind, Arm)
 
 DEFAULT_OUT = Path("calibration")
-
-_BAR_WIDTH = 24
-
-# Flags that are a measure of free memory and not of what somebody asked for.
-_KV_FLAGS = frozenset(("num_gpu_blocks",))
 
 # To the line's begin and empty: a progress line may stand there.
 _WIPE = "\r\x1b[K"
@@ -91,18 +87,29 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
     async with open_stand(targets, clock=monotonic, on_sample=record.add_request) as stand:
         facts = await stand.facts()
         refuse_nonsense(aim, facts)
-        _take_up(record, Run(aim, facts, _now()), again=options.again)
+        take_up(record, Run(aim, facts, _now()), again=options.again)
         campaign = Campaign(aim, stand, facts, record.measurements)
         async with progress(lambda: progress_line(campaign.standing()), "calibrate-progress"):
-            interrupted = await until_interrupted(campaign.carry_out(partial(_keep, record)), "calibrate")
+            refused: list[CrossoverError] = []
+            interrupted = await until_interrupted(_carried_out(campaign, record, refused), "calibrate")
         if interrupted:
             sys.stderr.write("stopping; what was measured is being written\n")
         await stand.rest()
+    if refused:
+        raise refused[0]
     record.note(replace(_run_of(record), spent_s=campaign.spent_s))
     code = _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
     # Only now: a run that was killed as it wrote its results writes them when it is asked again.
     record.note(replace(_run_of(record), finished=code == 0))
     return code
+
+
+async def _carried_out(campaign: Campaign, record: Record, refused: list[CrossoverError]) -> None:
+    """Carry the plan out; what ends it goes to `refused`, as an error of a task would be told with its traceback."""
+    try:
+        await campaign.carry_out(partial(_keep, record))
+    except CrossoverError as error:
+        refused.append(error)
 
 
 def _keep(record: Record, measurement: Measurement) -> None:
@@ -129,11 +136,11 @@ def _finish(
     from proxy.lab.calibration.report import write  # noqa: PLC0415 - draws with a heavy library
 
     if not any(one.usable for one in campaign.measurements):
-        _explain_nothing(campaign, interrupted=interrupted)
+        explain_nothing(campaign, interrupted=interrupted)
         return EXIT_INTERRUPTED if interrupted else 1
     notes: tuple[str, ...] = ("stopped early: the same command goes on from here",) if interrupted else ()
     if campaign.hopeless:
-        notes = (f"given up: {HOPELESS} cells in a row could not be used ({_last_faults(campaign)})",)
+        notes = (f"given up: {HOPELESS} cells in a row could not be used ({last_faults(campaign)})",)
     findings = conclude(
         aim,
         facts,
@@ -147,105 +154,20 @@ def _finish(
     findings = replace(findings, curves_file=_named_from(options))
     with writing(options.out):
         files = write(findings, options.out)
-    _tell(findings, files, options.out)
+    try:
+        tell(findings, files, options.out)
+    except BrokenPipeError:
+        # Who read the first lines has left; all of them are in the report, and the exit must not stumble over the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if campaign.hopeless:
         sys.stderr.write(f"crossover calibrate: {''.join(notes)}; see that both engines are up, then ask again\n")
     return EXIT_INTERRUPTED if interrupted else int(campaign.hopeless)
-
-
-def _last_faults(campaign: Campaign) -> str:
-    """What made the last cells useless, in a few words."""
-    last = campaign.measurements[-HOPELESS:]
-    names = {f"{one.cell.arm}: {name}" for one in last for name in one.errors}
-    names |= {f"{one.cell.arm}: other traffic" for one in last if one.disturbed}
-    return ", ".join(sorted(names))
 
 
 def _named_from(options: argparse.Namespace) -> str:
     """The file of speeds as the configuration would name it: from its own folder, and without one from here."""
     folder = options.config.parent if options.config is not None else Path()
     return os.path.relpath(options.out / CURVES_FILE, folder)
-
-
-def _tell(findings: Findings, files: list[Path], folder: Path) -> None:
-    """The verdict, the advice and where to read on, on standard output."""
-    from proxy.lab.calibration.advice import advise  # noqa: PLC0415
-    from proxy.lab.calibration.proposal import propose  # noqa: PLC0415
-    from proxy.routing.verdict import describe  # noqa: PLC0415
-
-    say = sys.stdout.write
-    for found in findings.main:
-        predicted = " (partly predicted)" if found.predicted else ""
-        say(f"{found.condition.context_tokens} tokens of context{predicted}: {describe(found.verdict)}\n")
-    block = propose(findings).yaml()
-    if block:
-        say(f"Proposed:\n{textwrap.indent(block, '  ')}")
-    for advice in advise(findings):
-        say(f"- {advice.sentence}\n")
-    for note in findings.notes:
-        say(f"note: {note}\n")
-    say(f"{folder / 'report.html'} has it all; {len(files)} files are in {folder}\n")
-    sys.stdout.flush()
-
-
-def _explain_nothing(campaign: Campaign, *, interrupted: bool) -> None:
-    if interrupted:
-        sys.stderr.write("crossover calibrate: stopped before the first cell was measured\n")
-        return
-    if not campaign.measurements:
-        budget_s = campaign.aim.budget_s
-        sys.stderr.write(
-            f"crossover calibrate: not one cell fits into --budget {budget_s:g}s; give it a minute or more\n"
-        )
-        return
-    errors = sorted({name for one in campaign.measurements for name in one.errors})
-    said = ", ".join(errors) or "other traffic on the engines"
-    sys.stderr.write(
-        f"crossover calibrate: not one cell could be used ({said}); try one request by hand on each backend, and see "
-        "that nothing else uses them; then begin anew with --again\n"
-    )
-
-
-def _take_up(record: Record, run: Run, *, again: bool) -> None:
-    """Begin, or go on with what the folder holds. Raises ConfigError where it holds something else."""
-    if again:
-        record.forget()
-    held = record.run
-    if held is None:
-        record.begin(run)
-        return
-    folder = record.folder
-    if _goal(held.aim) != _goal(run.aim):
-        raise ConfigError(
-            f"{folder} holds a run with other options; name another folder by --out, or begin anew with --again"
-        )
-    if _identity(held.facts) != _identity(run.facts):
-        raise ConfigError(
-            f"the engines are not those that {folder} was begun with (version, model or flags differ); name another "
-            "folder by --out, or begin anew with --again"
-        )
-    if held.finished and held.aim.budget_s >= run.aim.budget_s:
-        raise ConfigError(
-            f"{folder} holds a finished run; see {folder / 'report.html'}, give it more time by a larger --budget, "
-            "name another folder by --out, or begin anew with --again"
-        )
-    sys.stderr.write(f"going on with {len(record.measurements)} cells of {folder}\n")
-    record.begin(replace(run, began_at=held.began_at))
-
-
-def _goal(aim: Aim) -> Aim:
-    """What must be the same for cells to belong together: all but the time."""
-    return replace(aim, budget_s=0.0)
-
-
-def _identity(facts: Mapping[Arm, ArmFacts]) -> dict[Arm, ArmFacts]:
-    """What of an engine must be the same. Its address may change, as a demo's does, and its KV pool is what memory was
-    free when it started."""
-    found = {}
-    for arm, one in facts.items():
-        flags = {name: value for name, value in one.flags.items() if name not in _KV_FLAGS}
-        found[Arm(arm)] = replace(one, url="", kv_tokens=None, flags=flags)
-    return found
 
 
 def _run_of(record: Record) -> Run:
@@ -319,23 +241,6 @@ def _running(settings: Settings) -> RunningRouting:
         curves_file=routing.curves_file,
         max_in_flight={role: limit if isinstance(limit, int) else None for role, limit in limits.items()},
     )
-
-
-def progress_line(standing: Standing) -> str:
-    """One line that says where a run stands, under 100 characters."""
-    done = min(1.0, standing.spent_s / standing.budget_s)
-    filled = int(done * _BAR_WIDTH)
-    left_s = max(0.0, standing.budget_s - standing.spent_s)
-    line = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {standing.cells} cells, at most {_clock(left_s)} left"
-    if standing.cell is None or standing.step is None:
-        return line
-    stage = standing.step.stage.value.replace("_", " ")
-    return f"{line}; {stage}: {standing.cell.arm} at {standing.cell.concurrency}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def _now() -> str:

@@ -4,12 +4,8 @@ that is looked at; no request is sent."""
 from collections.abc import Mapping
 
 from proxy.errors import ConfigError
-from proxy.lab.calibration.plan import Aim, least_budget_s
-from proxy.lab.calibration.quick import QUICK_SPAN
+from proxy.lab.calibration.plan import Aim
 from proxy.lab.calibration.values import Arm, ArmFacts
-
-# Of a quick run: both arms alone and at two, and the ends of the baseline's curve.
-_LEAST_QUICK_CELLS = 6
 
 
 def refuse_nonsense(aim: Aim, facts: Mapping[Arm, ArmFacts]) -> None:
@@ -17,7 +13,6 @@ def refuse_nonsense(aim: Aim, facts: Mapping[Arm, ArmFacts]) -> None:
     _refuse_swapped(facts)
     for one in facts.values():
         _refuse_context(aim, one)
-    _refuse_budget(aim)
 
 
 def _refuse_swapped(facts: Mapping[Arm, ArmFacts]) -> None:
@@ -26,8 +21,8 @@ def _refuse_swapped(facts: Mapping[Arm, ArmFacts]) -> None:
         return
     if speculative is not None and speculative.speculative_algorithm is None and speculative.engine == baseline.engine:
         raise ConfigError(
-            f"the baseline at {baseline.url} speculates ({baseline.speculative_algorithm}), and the speculative engine at "
-            f"{speculative.url} does not; mend: swap the backends' urls"
+            f"the baseline at {baseline.url} speculates ({baseline.speculative_algorithm}), and the speculative engine "
+            f"at {speculative.url} does not; mend: swap the backends' urls"
         )
 
 
@@ -41,10 +36,3 @@ def _refuse_context(aim: Aim, facts: ArmFacts) -> None:
             f"--context {max(aim.contexts)} with answers of {aim.max_tokens} tokens is longer than the {limit} tokens "
             f"that the {facts.arm} engine takes; mend: ask for less, or start it with a greater --context-length"
         )
-
-
-def _refuse_budget(aim: Aim) -> None:
-    least_s = QUICK_SPAN.total_s * _LEAST_QUICK_CELLS if aim.quick else least_budget_s(aim)
-    if aim.budget_s < least_s:
-        mend = "" if aim.quick else ", or --quick"
-        raise ConfigError(f"--budget {aim.budget_s:g}s holds too few cells; mend: at least {round(least_s)}s{mend}")
