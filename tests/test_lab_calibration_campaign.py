@@ -8,11 +8,11 @@ import pytest
 
 from proxy.lab import curves
 from proxy.lab.calibration.campaign import HOPELESS, Campaign
-from proxy.lab.calibration.findings import conclude
-from proxy.lab.calibration.plan import Aim
+from proxy.lab.calibration.deciding.findings import conclude
+from proxy.lab.calibration.deciding.plan import Aim
 from proxy.lab.calibration.record import Record, Run
 from proxy.lab.calibration.values import Arm, Cell, Findings, Measurement, Span
-from proxy.lab.calibration.virtual import VirtualStand
+from proxy.lab.calibration.virtual.stand import VirtualStand
 
 AIM = Aim(concurrencies=(1, 4, 8, 16), budget_s=3600.0)
 

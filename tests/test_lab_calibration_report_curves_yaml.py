@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.config.curves_file import read_curves
 from proxy.config.variables import substituted
-from proxy.lab.calibration.choices import speed_curve
+from proxy.lab.calibration.advice.choices import speed_curve
 from proxy.lab.calibration.report.curves_yaml import number, quoted, text
 from proxy.lab.calibration.values import Arm, Findings
 from proxy.model import Placement, Role

@@ -1,13 +1,13 @@
 """How well the speculation law foretells a published curve: one role's curve and two probes of the other give the rest.
 
-The law itself is calibration/law.py, as quick calibrations use it. A fit of all parameters is in fitting.py.
+The law itself is calibration/deciding/law.py, as quick calibrations use it. A fit of all parameters is in fitting.py.
 """
 
 import math
 from dataclasses import dataclass
 from statistics import median
 
-from proxy.lab.calibration.law import Probe, fit
+from proxy.lab.calibration.deciding.law import Probe, fit
 from proxy.lab.curve import DEAD_BAND
 from proxy.lab.curves import Curve
 from proxy.model import Role

@@ -20,8 +20,8 @@ from simulate.trials import Outcome, Trial, found_curve, known_truth, tried
 
 import proxy
 from proxy.lab import curves
-from proxy.lab.calibration.plan import DEFAULT_BUDGET_S
-from proxy.lab.calibration.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
+from proxy.lab.calibration.deciding.plan import DEFAULT_BUDGET_S
+from proxy.lab.calibration.deciding.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
 
 # Fewer points say little of where a curve crosses.
 LEAST_POINTS = 5

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 from simulate.trials import Outcome, Trial, tried
 
-from proxy.lab.calibration.quick import QUICK_BUDGET_S
+from proxy.lab.calibration.deciding.quick import QUICK_BUDGET_S
 from proxy.lab.curves import DEFAULT_CURVE
 from proxy.routing.verdict import VerdictKind
 

@@ -14,10 +14,10 @@ from simulate.truths import NO_LIMIT, Change, Truth, truth_of, whole_numbers
 
 from proxy.lab import curves
 from proxy.lab.calibration.campaign import Campaign
-from proxy.lab.calibration.findings import conclude
-from proxy.lab.calibration.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
+from proxy.lab.calibration.deciding.findings import conclude
+from proxy.lab.calibration.deciding.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
 from proxy.lab.calibration.values import Arm, ContextFindings
-from proxy.lab.calibration.virtual import VirtualStand
+from proxy.lab.calibration.virtual.stand import VirtualStand
 from proxy.lab.curves import Curve
 from proxy.lab.prompts import PromptKind
 from proxy.routing.verdict import Crossing, VerdictKind

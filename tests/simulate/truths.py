@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from proxy.lab.calibration.values import Arm
-from proxy.lab.calibration.virtual import VirtualStand
+from proxy.lab.calibration.virtual.stand import VirtualStand
 from proxy.lab.curves import Curve
 from proxy.model import Role
 from proxy.routing.verdict import VerdictKind

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from proxy.lab.calibration.plan import Aim, Step, next_step
-from proxy.lab.calibration.quick import next_quick_step
+from proxy.lab.calibration.deciding.plan import Aim, Step, next_step
+from proxy.lab.calibration.deciding.quick import next_quick_step
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement, Span
 
 # Cells in a row that cannot be used after which a run is given up: an engine is gone, or refuses all that it is asked.

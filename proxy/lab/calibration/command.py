@@ -16,13 +16,13 @@ from proxy import config
 from proxy.config import Settings
 from proxy.errors import ConfigError, CrossoverError
 from proxy.lab.calibration.campaign import HOPELESS, Campaign
+from proxy.lab.calibration.deciding.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
+from proxy.lab.calibration.deciding.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
+from proxy.lab.calibration.deciding.sense import refuse_nonsense
 from proxy.lab.calibration.extra import need
-from proxy.lab.calibration.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
-from proxy.lab.calibration.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
 from proxy.lab.calibration.record import Record, Run, alone, writing
 from proxy.lab.calibration.resume import take_up
-from proxy.lab.calibration.sense import refuse_nonsense
-from proxy.lab.calibration.stand import ArmTarget, open_stand
+from proxy.lab.calibration.stand.http import ArmTarget, open_stand
 from proxy.lab.calibration.telling import explain_nothing, last_faults, progress_line, tell
 from proxy.lab.calibration.values import CURVES_FILE, Arm, ArmFacts, Measurement, RunningRouting
 from proxy.lab.demo import Demo
@@ -132,7 +132,7 @@ def _finish(
     interrupted: bool,
 ) -> int:
     """Write the results and say the essence of them."""
-    from proxy.lab.calibration.findings import conclude  # noqa: PLC0415
+    from proxy.lab.calibration.deciding.findings import conclude  # noqa: PLC0415
     from proxy.lab.calibration.report import write  # noqa: PLC0415 - draws with a heavy library
 
     if not any(one.usable for one in campaign.measurements):

@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 
 from proxy.lab.calibration.campaign import HOPELESS, Campaign, Standing
-from proxy.lab.calibration.plan import least_budget_s
+from proxy.lab.calibration.deciding.plan import least_budget_s
 from proxy.lab.calibration.values import Findings
 
 _BAR_WIDTH = 24
@@ -14,7 +14,7 @@ _BAR_WIDTH = 24
 def tell(findings: Findings, files: list[Path], folder: Path) -> None:
     """The verdict, the proposal, the advice and where to read on, on standard output."""
     from proxy.lab.calibration.advice import advise  # noqa: PLC0415
-    from proxy.lab.calibration.proposal import propose  # noqa: PLC0415
+    from proxy.lab.calibration.advice.proposal import propose  # noqa: PLC0415
     from proxy.routing.verdict import describe  # noqa: PLC0415
 
     say = sys.stdout.write

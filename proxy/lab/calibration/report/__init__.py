@@ -5,7 +5,7 @@ What it all means is decided elsewhere (advice.py, proposal.py, choices.py); equ
 
 from pathlib import Path
 
-from proxy.lab.calibration.proposal import placement_of
+from proxy.lab.calibration.advice.proposal import placement_of
 from proxy.lab.calibration.report import curves_yaml, markdown, page, plots
 from proxy.lab.calibration.report.told import tell
 from proxy.lab.calibration.values import CURVES_FILE, Findings

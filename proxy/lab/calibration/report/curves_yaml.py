@@ -5,8 +5,8 @@ from decimal import Decimal
 from math import exp, isfinite
 
 from proxy import __version__
-from proxy.lab.calibration.choices import ARM_OF, speed_curve, speeds_of
-from proxy.lab.calibration.proposal import placement_of
+from proxy.lab.calibration.advice.choices import ARM_OF, speed_curve, speeds_of
+from proxy.lab.calibration.advice.proposal import placement_of
 from proxy.lab.calibration.values import Arm, ContextFindings, Findings
 from proxy.lab.calibration.words import counted, listed
 from proxy.model import Placement, Role

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from proxy.lab.calibration.choices import Way
+from proxy.lab.calibration.advice.choices import Way
 from proxy.lab.calibration.report.drawing import Palette
 from proxy.lab.calibration.values import Arm, ContextFindings, Measurement
 from proxy.model import Placement

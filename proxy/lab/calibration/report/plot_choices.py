@@ -3,8 +3,8 @@
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from proxy.lab.calibration import choices
-from proxy.lab.calibration.choices import Way
+from proxy.lab.calibration.advice import choices
+from proxy.lab.calibration.advice.choices import Way
 from proxy.lab.calibration.report import drawing
 from proxy.lab.calibration.report.drawing import Palette
 from proxy.lab.calibration.report.lines import IN_FLIGHT, WAYS, Scene, draw

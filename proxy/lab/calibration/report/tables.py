@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import exp, isfinite
 from typing import NamedTuple
 
-from proxy.lab.calibration import choices
-from proxy.lab.calibration.choices import Choice, Way
+from proxy.lab.calibration.advice import choices
+from proxy.lab.calibration.advice.choices import Choice, Way
 from proxy.lab.calibration.values import (
     Arm,
     ArmFacts,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.lab.calibration.advice import Advice, advise
-from proxy.lab.calibration.proposal import Proposal, placement_of, propose
+from proxy.lab.calibration.advice.proposal import Proposal, placement_of, propose
 from proxy.lab.calibration.values import Arm, ContextFindings, Findings
 from proxy.lab.calibration.words import counted, ended, listed, seconds, times
 from proxy.model import Placement

@@ -1,0 +1,1 @@
+"""From measurements to what is measured next, and to findings. Pure; measuring is in stand/ and virtual/."""

@@ -1,0 +1,39 @@
+"""What is refused before an hour goes into it."""
+
+from dataclasses import replace
+
+import pytest
+from fakes.cells import facts
+
+from proxy.errors import ConfigError
+from proxy.lab.calibration.deciding.plan import Aim
+from proxy.lab.calibration.deciding.sense import refuse_nonsense
+from proxy.lab.calibration.values import Arm, ArmFacts
+
+
+def box(**speculative: object) -> dict[Arm, ArmFacts]:
+    plain = facts(flags={"context_length": "8192"})
+    plain[Arm.SPECULATIVE] = replace(plain[Arm.SPECULATIVE], speculative_algorithm="EAGLE3")
+    plain[Arm.SPECULATIVE] = replace(plain[Arm.SPECULATIVE], **speculative)  # type: ignore[arg-type]
+    return plain
+
+
+def test_engines_as_they_should_be_pass() -> None:
+    refuse_nonsense(Aim(contexts=(1024, 8000)), box())
+    refuse_nonsense(Aim(contexts=(10**6,)), box() | facts())
+
+
+def test_backends_that_changed_places_are_named() -> None:
+    swapped = box()
+    swapped[Arm.SPECULATIVE], swapped[Arm.BASELINE] = swapped[Arm.BASELINE], swapped[Arm.SPECULATIVE]
+    with pytest.raises(ConfigError, match="swap the backends' urls"):
+        refuse_nonsense(Aim(), swapped)
+
+
+def test_an_engine_that_does_not_say_whether_it_speculates_is_believed() -> None:
+    refuse_nonsense(Aim(), box(speculative_algorithm=None))
+
+
+def test_a_context_beyond_what_an_engine_takes_is_named_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"--context 8192 .* 8192 tokens .*--context-length"):
+        refuse_nonsense(Aim(contexts=(1024, 8192)), box())
