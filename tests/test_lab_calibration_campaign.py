@@ -8,8 +8,8 @@ import pytest
 
 from proxy.lab import curves
 from proxy.lab.calibration.campaign import HOPELESS, Campaign
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.deciding.findings import conclude
-from proxy.lab.calibration.deciding.plan import Aim
 from proxy.lab.calibration.record import Record, Run
 from proxy.lab.calibration.values import Arm, Cell, Findings, Measurement, Span
 from proxy.lab.calibration.virtual.stand import VirtualStand

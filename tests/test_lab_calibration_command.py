@@ -17,7 +17,7 @@ from fakes.until import until
 from proxy.errors import ConfigError
 from proxy.lab.calibration import command, report
 from proxy.lab.calibration.campaign import Campaign
-from proxy.lab.calibration.deciding.plan import Aim
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.record import Record, Run
 from proxy.lab.calibration.stand.engine_word import ArmTarget
 from proxy.lab.calibration.stand.http import open_stand

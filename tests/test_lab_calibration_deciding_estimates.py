@@ -9,8 +9,9 @@ from fakes.cells import measured
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.deciding.estimates import Book, Interval, common_spread, interval, lent_spread
-from proxy.lab.calibration.deciding.plan import Aim, pair
+from proxy.lab.calibration.deciding.past import pair
 from proxy.lab.calibration.values import Arm, Measurement
 from proxy.routing.verdict import MIN_REPEATS
 

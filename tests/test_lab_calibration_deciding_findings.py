@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from fakes.cells import Bench, crossing_at, facts
 
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.deciding.findings import conclude
-from proxy.lab.calibration.deciding.plan import Aim
 from proxy.lab.calibration.values import Arm, Findings, Measurement, Sweep
 from proxy.routing.verdict import VerdictKind
 

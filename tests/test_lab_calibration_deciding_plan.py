@@ -9,17 +9,10 @@ from fakes.cells import Bench, crossing_at, measured
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.lab.calibration.deciding.aim import Aim, grid_of, span_of
 from proxy.lab.calibration.deciding.estimates import Book
-from proxy.lab.calibration.deciding.plan import (
-    CLOSE_ENOUGH,
-    MAX_ATTEMPTS,
-    MAX_REPEATS,
-    Aim,
-    Stage,
-    grid_of,
-    next_step,
-    span_of,
-)
+from proxy.lab.calibration.deciding.past import MAX_ATTEMPTS
+from proxy.lab.calibration.deciding.plan import CLOSE_ENOUGH, MAX_REPEATS, Stage, next_step
 from proxy.lab.calibration.values import Arm, Cell, Ending, Measurement, Prefix, Sweep
 from proxy.lab.prompts import PromptKind
 from proxy.routing.verdict import MIN_REPEATS, VerdictKind, judge

@@ -8,8 +8,9 @@ from fakes.cells import Bench, Speed, crossing_at, facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.deciding.findings import conclude
-from proxy.lab.calibration.deciding.plan import Aim, Stage
+from proxy.lab.calibration.deciding.plan import Stage
 from proxy.lab.calibration.deciding.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES, next_quick_step, quick_grid
 from proxy.lab.calibration.values import Arm, ArmFacts, Findings, Measurement
 from proxy.model import Role

@@ -6,7 +6,7 @@ import pytest
 from fakes.cells import facts
 
 from proxy.errors import ConfigError
-from proxy.lab.calibration.deciding.plan import Aim
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.deciding.sense import refuse_nonsense
 from proxy.lab.calibration.values import Arm, ArmFacts
 

@@ -7,7 +7,7 @@ import pytest
 from fakes.cells import Bench, crossing_at, facts, measured
 
 from proxy.errors import ConfigError
-from proxy.lab.calibration.deciding.plan import Aim
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.record import CELLS_FILE, REQUESTS_FILE, RESULT_FILES, RUN_FILE, Record, Run, alone
 from proxy.lab.calibration.values import Measurement, Quantiles
 from proxy.lab.loadreport import Sample

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from random import Random
 
-from proxy.lab.calibration.deciding.plan import Aim, Step, next_step
+from proxy.lab.calibration.deciding.aim import Aim
+from proxy.lab.calibration.deciding.plan import Step, next_step
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement, Source, Span
 
 Speed = Callable[[int], float]

@@ -20,7 +20,7 @@ from simulate.trials import Outcome, Trial, found_curve, known_truth, tried
 
 import proxy
 from proxy.lab import curves
-from proxy.lab.calibration.deciding.plan import DEFAULT_BUDGET_S
+from proxy.lab.calibration.deciding.aim import DEFAULT_BUDGET_S
 from proxy.lab.calibration.deciding.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
 
 # Fewer points say little of where a curve crosses.

@@ -14,8 +14,8 @@ from simulate.truths import NO_LIMIT, Change, Truth, truth_of, whole_numbers
 
 from proxy.lab import curves
 from proxy.lab.calibration.campaign import Campaign
+from proxy.lab.calibration.deciding.aim import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
 from proxy.lab.calibration.deciding.findings import conclude
-from proxy.lab.calibration.deciding.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
 from proxy.lab.calibration.values import Arm, ContextFindings
 from proxy.lab.calibration.virtual.stand import VirtualStand
 from proxy.lab.curves import Curve

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from proxy.lab.calibration.deciding.plan import Aim, Step, next_step
+from proxy.lab.calibration.deciding.aim import Aim
+from proxy.lab.calibration.deciding.plan import Step, next_step
 from proxy.lab.calibration.deciding.quick import next_quick_step
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement, Span
 

@@ -16,7 +16,7 @@ from proxy import config
 from proxy.config import Settings
 from proxy.errors import ConfigError, CrossoverError
 from proxy.lab.calibration.campaign import HOPELESS, Campaign
-from proxy.lab.calibration.deciding.plan import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
+from proxy.lab.calibration.deciding.aim import DEFAULT_BUDGET_S, DEFAULT_CONCURRENCIES, Aim
 from proxy.lab.calibration.deciding.quick import QUICK_BUDGET_S, QUICK_CONCURRENCIES
 from proxy.lab.calibration.deciding.sense import refuse_nonsense
 from proxy.lab.calibration.extra import need

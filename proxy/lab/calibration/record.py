@@ -15,7 +15,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from proxy.errors import ConfigError
-from proxy.lab.calibration.deciding.plan import Aim
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement
 from proxy.lab.loadreport import Sample
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.errors import ConfigError
-from proxy.lab.calibration.deciding.plan import Aim
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.record import Record, Run
 from proxy.lab.calibration.values import Arm, ArmFacts
 

@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 
 from proxy.lab.calibration.campaign import HOPELESS, Campaign, Standing
-from proxy.lab.calibration.deciding.plan import least_budget_s
+from proxy.lab.calibration.deciding.aim import least_budget_s
 from proxy.lab.calibration.values import Findings
 
 _BAR_WIDTH = 24

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from proxy.lab.calibration.deciding.aim import Aim, grid_of, least_budget_s
 from proxy.lab.calibration.deciding.estimates import Book
-from proxy.lab.calibration.deciding.plan import Aim, Stage, grid_of, least_budget_s, left_at, side_conditions
+from proxy.lab.calibration.deciding.plan import Stage, left_at, side_conditions
 from proxy.lab.calibration.deciding.quick import completed, left_at_quick, predict
 from proxy.lab.calibration.values import (
     Arm,

@@ -8,24 +8,16 @@ Quick runs have a plan of their own (quick.py).
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from proxy.lab.calibration.deciding.aim import Aim, grid_of, span_of
 from proxy.lab.calibration.deciding.estimates import Book
-from proxy.lab.calibration.values import Arm, Cell, Condition, Ending, Measurement, Prefix, Span, Sweep
-from proxy.lab.prompts import PromptKind
+from proxy.lab.calibration.deciding.past import Past, pair
+from proxy.lab.calibration.values import Arm, Cell, Condition, Ending, Measurement, Prefix, Span
 from proxy.routing.verdict import MIN_REPEATS, Contrast, Crossing, judge
-
-DEFAULT_CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 250)
-
-DEFAULT_BUDGET_S = 3600.0
-
-# A cell that failed or was disturbed is measured once more; then something is wrong that a third time would not mend.
-MAX_ATTEMPTS = 2
 
 # Beyond this many repeats the interval shrinks by less than a tenth a repeat.
 MAX_REPEATS = 8
@@ -33,62 +25,19 @@ MAX_REPEATS = 8
 # Repeats that only one arm has make no pair. After three of them at a concurrency it is that arm's doing.
 _MAX_UNPAIRED = 3
 
-# The error of a request to an engine that is not there: what that engine can bear, it does not tell.
-_GONE = frozenset(("unreachable",))
 
 # Two concurrencies closer than this are one for routing: no threshold is worth half of a tenth.
 CLOSE_ENOUGH = 1.1
 
-# What a cell takes besides its span before any was measured: prefill, first tokens, and running answers let go.
-_OVERHEAD_S = 4.0
 
-# Sweeps may plan with this share of the budget; the rest closes in on crossings and narrows intervals.
-_SWEEP_SHARE = 0.55
 _SIDE_SHARE = 0.2
 
-# Where the shortest windows do not fit into that share, sweeps may take so much before concurrencies are left out.
-_MOST_SWEEPS = 0.8
-
-# Two ends and a middle.
-_LEAST_GRID = 3
-
-_WINDOW_S = (5.0, 60.0)
-_SETTLE_S = (1.5, 20.0)
-_SETTLE_SHARE = 0.25
 
 # A mean this many half-widths away from zero keeps its sign whatever further repeats say.
 _CLEAR = 3.0
 
 # Half of an interval wider than this makes a poor curve, whatever it says of the sign.
 _POOR = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What a calibration is to find out, and at what expense.
-
-    `contexts` are buckets of context, tokens, the first the most usual; `prompts` classes of prompts, the first the
-    main one; `precision` the half-width at which an interval of ln(ratio) is narrow enough; `budget_s` the time for
-    all.
-    """
-
-    concurrencies: tuple[int, ...] = DEFAULT_CONCURRENCIES
-    contexts: tuple[int, ...] = (1024,)
-    arms: tuple[Arm, ...] = (Arm.SPECULATIVE, Arm.BASELINE)
-    prompts: tuple[PromptKind, ...] = (PromptKind.MIXED, PromptKind.PROSE)
-    budget_s: float = DEFAULT_BUDGET_S
-    max_tokens: int = 256
-    precision: float = 0.02
-    quick: bool = False
-
-    @property
-    def contrasting(self) -> bool:
-        """Whether both backends are measured, so that there is anything to compare."""
-        return Arm.SPECULATIVE in self.arms and Arm.BASELINE in self.arms
-
-    def main(self, context_tokens: int) -> Condition:
-        """The condition that the verdict for one bucket of context is about."""
-        return Condition(context_tokens, self.prompts[0], max_tokens=self.max_tokens)
 
 
 class Stage(StrEnum):
@@ -123,99 +72,6 @@ def next_step(aim: Aim, done: Sequence[Measurement], spent_s: float) -> Step | N
 def left_at(aim: Aim, done: Sequence[Measurement]) -> Stage | None:
     """The stage whose cells would come next, whatever they cost; None when there is nothing more to ask."""
     return next((stage for stage, _ in _wanted(aim, Past(done))), None)
-
-
-def grid_of(aim: Aim) -> tuple[int, ...]:
-    """The concurrencies of the sweeps: those asked for, thinned evenly where the budget does not hold them all."""
-    asked = sorted(set(aim.concurrencies))
-    room = max(_LEAST_GRID, int(len(asked) * aim.budget_s / least_budget_s(aim, len(asked)) + 1e-9))
-    if len(asked) <= room:
-        return tuple(asked)
-    return tuple(sorted({asked[round(place * (len(asked) - 1) / (room - 1))] for place in range(room)}))
-
-
-def least_budget_s(aim: Aim, count: int = 1) -> float:
-    """The time that sweeps over `count` concurrencies take with the shortest windows, and some to close in."""
-    cell_s = _WINDOW_S[0] + _SETTLE_S[0] + _OVERHEAD_S
-    return cell_s * count * len(aim.contexts) * len(aim.arms) * MIN_REPEATS / _MOST_SWEEPS
-
-
-def span_of(aim: Aim) -> Span:
-    """How long each cell is measured, so that the sweeps fit into their share of the budget."""
-    cells = len(grid_of(aim)) * len(aim.contexts) * len(aim.arms) * MIN_REPEATS
-    each_s = _SWEEP_SHARE * aim.budget_s / cells - _OVERHEAD_S
-    window_s = _within(each_s * (1.0 - _SETTLE_SHARE), _WINDOW_S)
-    return Span(_within(window_s * _SETTLE_SHARE, _SETTLE_S), window_s)
-
-
-class Past:
-    """What is measured already: which cells are over, which are beyond an engine, what one costs."""
-
-    def __init__(self, done: Sequence[Measurement]) -> None:
-        self.done = done
-        self._attempts = Counter(_key(one.cell) for one in done)
-        self._usable = {_key(one.cell) for one in done if one.usable}
-        self._queued = _first_queued(done)
-        self._cut = _first_cut(done)
-
-    def over(self, cell: Cell) -> bool:
-        """Whether a cell is measured, or was given up after failing."""
-        return _key(cell) in self._usable or self._attempts[_key(cell)] >= MAX_ATTEMPTS
-
-    def fails(self, cell: Cell) -> bool:
-        """Whether the engine failed under less, twice in one cell."""
-        return cell.concurrency > self._cut.get((cell.condition, cell.arm), math.inf)
-
-    def beyond(self, cell: Cell, top: int) -> bool:
-        """Whether the engine cannot run so much: it failed under less, or queued (only the `top` is measured then)."""
-        return self.fails(cell) or self._queued.get((cell.condition, cell.arm), math.inf) < cell.concurrency < top
-
-    def cost_s(self, span: Span) -> float:
-        """What the next cell will take: its span, and what cells took beyond theirs until now."""
-        extra = [one.spent_s - one.window_s for one in self.done[-8:] if one.spent_s > 0.0]
-        return span.window_s + (sum(extra) / len(extra) if extra else span.settle_s + _OVERHEAD_S)
-
-    def book(self, condition: Condition) -> Book:
-        """The usable measurements of a condition."""
-        return Book(condition, self.done)
-
-
-def _first_queued(done: Sequence[Measurement]) -> dict[tuple[Condition, Arm], int]:
-    """Where each arm begins to queue: in most repeats, and nowhere above is it without a queue.
-
-    One cell may look queued by a hiccup, and would else take all higher ones out of the plan.
-    """
-    votes: dict[tuple[Condition, Arm], Counter[int]] = {}
-    for one in done:
-        if one.usable:
-            cells = votes.setdefault((one.cell.condition, one.cell.arm), Counter())
-            cells[one.cell.concurrency] += 1 if one.queued else -1
-    found = {}
-    for where, cells in votes.items():
-        free = max((at for at, vote in cells.items() if vote <= 0), default=0)
-        queued = [at for at, vote in cells.items() if vote > 0 and at > free]
-        if queued:
-            found[where] = min(queued)
-    return found
-
-
-def _first_cut(done: Sequence[Measurement]) -> dict[tuple[Condition, Arm], int]:
-    """The least under which each arm failed for good; one that was away failed of something else."""
-    failures = Counter(_key(one.cell) for one in done if one.cut and not set(one.errors) <= _GONE)
-    found: dict[tuple[Condition, Arm], int] = {}
-    for (condition, concurrency, arm, _), count in failures.items():
-        if count >= MAX_ATTEMPTS:
-            found[condition, arm] = min(concurrency, found.get((condition, arm), concurrency))
-    return found
-
-
-def pair(
-    aim: Aim, condition: Condition, concurrency: int, repeat: int, arms: Sequence[Arm] | None = None
-) -> tuple[Cell, ...]:
-    """One repeat of every arm at one concurrency: forwards in even repeats, backwards in odd ones."""
-    order = tuple(arms or aim.arms)
-    sweep = Sweep.DOWN if repeat % 2 else Sweep.UP
-    return tuple(Cell(condition, concurrency, arm, repeat, sweep) for arm in (order[::-1] if repeat % 2 else order))
 
 
 def _wanted(aim: Aim, past: Past) -> Iterator[tuple[Stage, tuple[Cell, ...]]]:
@@ -367,11 +223,3 @@ def _next_repeat(book: Book, contrast: Contrast) -> int:
     concurrency = int(contrast.concurrency)
     tried = [*book.repeats(concurrency, Arm.SPECULATIVE), *book.repeats(concurrency, Arm.BASELINE)]
     return max(tried) + 1
-
-
-def _key(cell: Cell) -> tuple[Condition, int, Arm, int]:
-    return (cell.condition, cell.concurrency, cell.arm, cell.repeat)
-
-
-def _within(value: float, bounds: tuple[float, float]) -> float:
-    return min(max(value, bounds[0]), bounds[1])

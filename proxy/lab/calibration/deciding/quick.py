@@ -8,9 +8,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.deciding.estimates import Book
 from proxy.lab.calibration.deciding.law import PREDICTED_HALF_WIDTH, Law, Probe, fit
-from proxy.lab.calibration.deciding.plan import CLOSE_ENOUGH, Aim, Past, Stage, Step, pair
+from proxy.lab.calibration.deciding.past import Past, pair
+from proxy.lab.calibration.deciding.plan import CLOSE_ENOUGH, Stage, Step
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Estimate, Measurement, Span
 from proxy.routing.curves import SpeedCurve, SpeedPoint
 from proxy.routing.verdict import ALONE_HALF_WIDTHS, MIN_REPEATS, Contrast, VerdictKind, judge

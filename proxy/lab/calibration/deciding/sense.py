@@ -4,7 +4,7 @@ that is looked at; no request is sent."""
 from collections.abc import Mapping
 
 from proxy.errors import ConfigError
-from proxy.lab.calibration.deciding.plan import Aim
+from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.values import Arm, ArmFacts
 
 
