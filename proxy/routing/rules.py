@@ -82,7 +82,7 @@ class Rules:
     """The least time between two changes of regime of the policy in force."""
 
     policy_alone: bool = field(init=False, repr=False, compare=False)
-    """Whether the policy weighs counts and nobody but a client that asks by header overrules it."""
+    """Whether the policy weighs counts, smoothed ones, and nobody but a client that asks by header overrules it."""
 
     def __post_init__(self) -> None:
         # Once and not at every look: each request looks several times.
@@ -96,7 +96,7 @@ class Rules:
         object.__setattr__(self, "paces", buckets(self.curves, paces) if consolidates else None)
         object.__setattr__(self, "by_curves", not (self.delays is None and self.paces is None))
         object.__setattr__(self, "dwell_s", max(self.min_dwell_s, CONSOLIDATED_S if consolidates else 0.0))
-        object.__setattr__(self, "policy_alone", not wished)
+        object.__setattr__(self, "policy_alone", not wished and self.smoothing_s > 0)
 
 
 def _resolved(policy: Policy, placement: Placement, *, curved: bool) -> Policy:
