@@ -179,6 +179,34 @@ def test_the_regime_changes_at_most_once_a_dwell_whatever_arrives(
     assert all((decision.role, decision.reason) == (decision.because.regime, Reason.REGIME) for _, decision in told)
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "min_dwell_s", "changed"), [(59.9, 2.0, False), (60.0, 2.0, True), (89.0, 90.0, False)]
+)
+def test_the_dwell_is_a_minute_or_what_was_asked_for(waited_s: float, min_dwell_s: float, changed: bool) -> None:
+    regime = Regime(SPECULATIVE, 0.0, 0.0, waited_s, 0.0, Demand(150.0, 1024.0))
+    after = follow(shared(TWICE, min_dwell_s=min_dwell_s), regime, 0, waited_s)
+    assert (after.role is BASELINE) is changed
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.1, 5.0, 20.0, 40.0, 61.0]), st.sampled_from([10.0, 150.0, 400.0])), max_size=60
+    )
+)
+def test_no_walk_of_demand_over_several_crossings_changes_the_regime_twice_in_a_dwell(
+    walk: list[tuple[float, float]],
+) -> None:
+    rules, now_s, at_s = shared(TWICE), 0.0, []
+    regime = fresh(rules)
+    for wait_s, tok_s in walk:
+        now_s += wait_s
+        after = follow(rules, regime._replace(demand=Demand(tok_s, 1024.0), smoothed_at_s=now_s), 0, now_s)
+        at_s += [now_s] if after.role is not regime.role else []
+        regime = after
+    assert all(later - earlier >= CONSOLIDATED_S for earlier, later in pairwise(at_s))
+
+
 def test_only_what_was_placed_counts_as_demand() -> None:
     rules = shared(TWICE)
     full = LoadSnapshot(0.0, BackendLoad(SPECULATIVE, 4, 4), BackendLoad(BASELINE, 4, 4))

@@ -29,10 +29,12 @@ def buckets(curves: Curves | None, make: Callable[[SpeedCurve], Made]) -> Bucket
     """What `make` makes of each curve; None where a bucket lacks the curve of a backend, or there are no curves."""
     if curves is None or not curves.whole:
         return None
+    # Behind a bucket of no token at all one of a single token is never the nearest.
+    known = {max(each.context_tokens, 1): each for each in reversed(curves.contexts)}
+    lengths = sorted(known)
     made = tuple(
         (make(each.speculative), make(each.baseline))
-        for each in curves.contexts
+        for each in map(known.__getitem__, lengths)
         if each.speculative is not None and each.baseline is not None
     )
-    lengths = [max(each.context_tokens, 1) for each in curves.contexts]
     return Buckets(made, tuple(sqrt(one * other) for one, other in pairwise(lengths)))
