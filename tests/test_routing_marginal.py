@@ -22,7 +22,7 @@ from proxy.model import (
     Traits,
 )
 from proxy.routing.curves import Curves
-from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS, MAX_PROMPT_TOKENS
 from proxy.routing.policy import decide, decide_by_counts
 from proxy.routing.rules import Rules
 
@@ -45,7 +45,12 @@ class Naive(NamedTuple):
         assert curve is not None
         before = n * (n / curve.tok_s(n)) if n else 0.0
         after = (n + weight) * ((n + weight) / curve.tok_s(n + weight))
-        return EXPECTED_TOKENS * (after - before)
+        decoding_s = EXPECTED_TOKENS * (after - before)
+        ours, theirs = self.curves.at_context(prompt_bytes / BYTES_PER_TOKEN).prefill_tok_s
+        if ours is None or theirs is None:
+            return decoding_s
+        prompt = min(prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
+        return decoding_s + prompt / (ours if role is SPECULATIVE else theirs) * (n + weight)
 
 
 class Pair(NamedTuple):
@@ -113,6 +118,21 @@ def test_where_speculation_is_always_faster_an_idle_pair_speculates_first(table:
 
 def test_equal_costs_go_to_the_baseline() -> None:
     assert asked(Rules(curves=of_both({1: 50.0}, {1: 50.0})), 2, 2).role is BASELINE
+
+
+# ---------------------------------------------------------------- by prompt and by answer
+
+
+def test_a_long_prompt_goes_where_fewer_wait_for_its_prefill() -> None:
+    speeds = ({1: 90.0, 8: 400.0}, {1: 60.0, 8: 300.0})
+    for prefill_tok_s, went in (
+        ((5000.0, 5000.0), BASELINE),
+        ((None, 5000.0), SPECULATIVE),
+        ((None, None), SPECULATIVE),
+    ):
+        rules = Rules(curves=curves(bucket(*speeds, 1024, prefill_tok_s)))
+        assert asked(rules, 4, 2, Traits(prompt_bytes=400)).role is SPECULATIVE
+        assert asked(rules, 4, 2, Traits(prompt_bytes=400_000)).role is went
 
 
 # ---------------------------------------------------------------- by answer

@@ -11,8 +11,11 @@ from proxy.routing.delays import Delays
 # What one sequence is expected to generate where the caller does not say: as long as the mean of published traces.
 EXPECTED_TOKENS = 256.0
 
-# Bytes of a request's body for a token of its context: English and code in JSON. It only picks a bucket.
+# Bytes of a request's body for a token of its context: English and code in JSON.
 BYTES_PER_TOKEN = 4.0
+
+# A longer prompt is none that any of these engines takes: such a body is images, of which bytes tell nothing.
+MAX_PROMPT_TOKENS = 131_072.0
 
 _CHEAPER = Reason.CHEAPER
 
@@ -27,14 +30,23 @@ def costs(
     tables: Buckets[Delays], traits: Traits, tokens: float, in_flight: tuple[int, int], baseline_failures: int
 ) -> Costs:
     """What a request would add beside so many sequences on each backend, speculative first and with its recent failures
-    in it; each of its own is expected to generate `tokens`."""
+    in it; each of its own is expected to generate `tokens`.
+
+    While the prompt is read none of them gains a token: that is added where the prefill of both is known. All of the
+    prompt is taken to be new to both, since what they hold of it is not known.
+    """
     speculative, baseline = in_flight
     first, second = tables.at_context(traits.prompt_bytes / BYTES_PER_TOKEN)
     weight = traits.weight
     baseline += baseline_failures
+    first_s, second_s = tokens * first.added(speculative, weight), tokens * second.added(baseline, weight)
+    if first.prefill_tok_s is not None and second.prefill_tok_s is not None:
+        prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
+        first_s += prompt / first.prefill_tok_s * (speculative + weight)
+        second_s += prompt / second.prefill_tok_s * (baseline + weight)
     return Costs(
-        tokens * first.added(speculative, weight),
-        tokens * second.added(baseline, weight),
+        first_s,
+        second_s,
         first.curve.extrapolated(speculative + weight) or second.curve.extrapolated(baseline + weight),
         baseline_failures,
     )
