@@ -31,15 +31,12 @@ from proxy.routing.breaker import BreakerRules, Event
 from proxy.routing.health import Evidence, HealthRules
 from proxy.routing.retries import RetryRules
 from proxy.routing.rules import Rules
+from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
 from proxy.state.ledger import Lease, Ledger
 
 # Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
 RING_SIZE = 1000
-
-# The share of a backend's limit that may count for clients who have left. What engines still do for such clients is a
-# guess, and by leaving at once again and again one client could fill the count for everybody.
-MAX_LINGERING = 0.25
 
 _ADMITTED, _FAILURE, _FINISHED = Event.ADMITTED, Event.FAILURE, Outcome.FINISHED
 _CLOSED = CircuitState.CLOSED
@@ -86,6 +83,7 @@ class Desk:
         self.rules = plan.rules
         self.regime = self._fresh_regime()
         self.budget = retries.full(plan.retries)
+        self.answers = Answers()
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
         self.on_room: Callable[[], None] = lambda: None
         self.on_change: Callable[[Change], None] = lambda _: None
@@ -155,13 +153,16 @@ class Desk:
         it counts as full. Returns the bare Decision when there is no room.
         """
         now_s, weight = self.clock(), traits.weight
-        decision = self._decide_by_counts(traits, now_s) if failed is None and not promised else None
+        decision = self._decide_by_counts(traits, route, now_s) if failed is None and not promised else None
         if decision is None:
             snapshot = self._seen(now_s)
             for role in promised:
-                snapshot = _filled(snapshot, role)
+                snapshot = policy.filled(snapshot, role)
             excluded = None if failed is None else self._role_now(failed)
-            decision = policy.decide(self.rules, self.regime, snapshot, traits, excluded=excluded)
+            expected = self.answers.expected(route)
+            decision = policy.decide(
+                self.rules, self.regime, snapshot, traits, excluded=excluded, expected_tokens=expected
+            )
             if decision.role is None:
                 self._enter(decision.regime)
                 return decision
@@ -300,7 +301,7 @@ class Desk:
         rules = self.plan.breaker
         return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
 
-    def _decide_by_counts(self, traits: Traits, now_s: float) -> Decision | None:
+    def _decide_by_counts(self, traits: Traits, route: str, now_s: float) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
         first, second, rules = self._speculative, self._baseline, self.rules
         if first.book.next_expiry_s <= now_s or second.book.next_expiry_s <= now_s:
@@ -309,6 +310,10 @@ class Desk:
         other_limit, other_since_s = second.known or second.standing()
         if now_s - since_s < rules.ramp_s or now_s - other_since_s < rules.ramp_s:
             return None
+        baseline_failures, expected_tokens = 0, PRIOR_TOKENS
+        if rules.by_curves:  # nobody else asks for them
+            baseline_failures = blackhole.weigh(second.failures, now_s)
+            expected_tokens = self.answers.expected(route)
         return policy.decide_by_counts(
             rules,
             self.regime,
@@ -317,9 +322,8 @@ class Desk:
             in_flight=(first.book.in_flight, second.book.in_flight),
             limits=(limit, other_limit),
             recent_failures=blackhole.weigh(first.failures, now_s) if first.failures.value else 0,
-            baseline_failures=(
-                blackhole.weigh(second.failures, now_s) if rules.by_curves and second.failures.value else 0
-            ),
+            baseline_failures=baseline_failures,
+            expected_tokens=expected_tokens,
         )
 
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:
@@ -350,7 +354,7 @@ class Desk:
             self.on_change(Change(kind, backend.role, before, after))
 
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
-        most = _most_lingering(assignment.backend.max_in_flight) if linger_s > 0 else None
+        most = assignment.backend.max_lingering if linger_s > 0 else None
         assignment.lease.settle(outcome, linger_s, most=most)
         self.follow()
         self.on_room()
@@ -383,16 +387,6 @@ class Desk:
             age_s = self.clock() - lease.opened_at_s
             return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
         return self.plan.linger_s if unheard else 0.0
-
-
-def _most_lingering(limit: int | None) -> int | None:
-    return None if limit is None else max(1, int(limit * MAX_LINGERING))
-
-
-def _filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
-    load = snapshot.of(role)
-    full = load._replace(max_in_flight=load.in_flight)
-    return snapshot._replace(speculative=full) if role is SPECULATIVE else snapshot._replace(baseline=full)
 
 
 def _word(up: bool | None) -> str:

@@ -100,7 +100,8 @@ class Traits(NamedTuple):
 
     `weight` is the number of sequences the engine will run (prompts x n, at least 1); `prompt_bytes` is the size of
     the received body; `constrained` says that the output is bound by a grammar, a schema or a required tool;
-    `session` that the request names engine-side session state; `asked` is the role the client asked for by header.
+    `session` that the request names engine-side session state; `asked` is the role the client asked for by header;
+    `max_tokens` is the most that one sequence may generate, None where the client set no limit.
     """
 
     weight: int = 1
@@ -110,6 +111,7 @@ class Traits(NamedTuple):
     constrained: bool = False
     session: bool = False
     asked: Role | None = None
+    max_tokens: int | None = None
 
 
 class BackendLoad(NamedTuple):
@@ -152,10 +154,12 @@ class LoadSnapshot(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What was lately asked for: expected output tok/s, and the mean context, tokens, of those that asked."""
+    """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
+    tokens, of those that asked."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
+    answer_tokens: float = 0.0
 
 
 NO_DEMAND = Demand()

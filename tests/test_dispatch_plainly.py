@@ -76,7 +76,7 @@ class Pair:
         if name == "wait":
             self.rig.now_s += first
         elif name == "assign":
-            self.assign(Traits(weight=first, asked=second, session=first == 2))
+            self.assign(Traits(weight=first, asked=second, session=first == 2, max_tokens=20 if first == 7 else None))
         elif name == "sign":
             self.observe(first, second)
         elif name == "outage":

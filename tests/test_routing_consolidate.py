@@ -63,8 +63,8 @@ def at_demand(rules: Rules, tok_s: float, role: Role) -> Role:
 def test_demand_is_what_was_asked_for_in_the_last_half_minute() -> None:
     regime = Regime(smoothed_at_s=0.0)
     for _ in range(3):
-        regime = arrived(regime, Traits(weight=2, prompt_bytes=4000))
-    assert regime.demand.tok_s == pytest.approx(6 * EXPECTED_TOKENS / DEMAND_S)
+        regime = arrived(regime, Traits(weight=2, prompt_bytes=4000), 100.0)
+    assert regime.demand.tok_s == pytest.approx(600.0 / DEMAND_S)
     assert aged(regime, 15.0).tok_s == pytest.approx(regime.demand.tok_s * exp(-0.5))
     assert aged(regime, -5.0) == regime.demand, "time that goes backwards stands still"
 
@@ -72,15 +72,16 @@ def test_demand_is_what_was_asked_for_in_the_last_half_minute() -> None:
 def test_a_steady_stream_is_told_at_its_rate() -> None:
     rules, regime = shared(shipped("seed")), Regime(smoothed_at_s=0.0)
     for second in range(300):
-        regime = arrived(follow(rules, regime, 3, float(second)), Traits())
+        regime = arrived(follow(rules, regime, 3, float(second)), Traits(), 256.0)
     assert regime.demand.tok_s == pytest.approx(EXPECTED_TOKENS, rel=0.03)
 
 
-def test_the_context_is_the_mean_of_those_that_ask_each_by_what_it_asks() -> None:
+def test_context_and_answer_are_the_means_of_those_that_ask_each_by_what_it_asks() -> None:
     regime = Regime(smoothed_at_s=0.0)
-    for weight, tokens in ((1, 100), (1, 300), (2, 1000)):
-        regime = arrived(regime, Traits(weight=weight, prompt_bytes=int(tokens * BYTES_PER_TOKEN)))
-    assert regime.demand.context_tokens == pytest.approx((100 + 300 + 2 * 1000) / 4)
+    for weight, tokens, answer in ((1, 100, 10.0), (1, 300, 10.0), (2, 1000, 40.0)):
+        regime = arrived(regime, Traits(weight=weight, prompt_bytes=int(tokens * BYTES_PER_TOKEN)), answer)
+    assert regime.demand.context_tokens == pytest.approx((10 * 100 + 10 * 300 + 80 * 1000) / 100)
+    assert regime.demand.answer_tokens == pytest.approx((10 * 10 + 10 * 10 + 80 * 40) / 100)
 
 
 # ---------------------------------------------------------------- who is favoured
@@ -118,10 +119,16 @@ def test_the_bucket_is_the_one_of_the_mean_context_of_the_demand() -> None:
 
 def test_a_change_that_costs_more_than_it_saves_is_not_made() -> None:
     rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
-    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0))
+    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0, 256.0))
     # Saved in a minute: 20 tok/s x (1/50 - 1/60) s x 60 s = 4 s. Each in flight waits 256 steps of 1/60 s: 4.27 s.
     assert follow(rules, regime._replace(smoothed=0.9, held=0.9), 0, 0.0).role is BASELINE
     assert follow(rules, regime._replace(smoothed=1.0, held=1.0), 0, 0.0).role is SPECULATIVE
+
+
+def test_a_change_costs_less_where_answers_are_short() -> None:
+    rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
+    regime = Regime(SPECULATIVE, -1000.0, 10.0, 0.0, 10.0, Demand(20.0, 1024.0, 20.0))
+    assert follow(rules, regime, 0, 0.0).role is BASELINE
 
 
 def lower(table: dict[float, float], shares: list[float]) -> dict[float, float]:
@@ -170,6 +177,34 @@ def test_the_regime_changes_at_most_once_a_dwell_whatever_arrives(
     at_s = [now_s for (now_s, _), (one, other) in zip(told, pairwise(roles), strict=True) if one is not other]
     assert all(later - earlier >= max(CONSOLIDATED_S, min_dwell_s) for earlier, later in pairwise(at_s))
     assert all((decision.role, decision.reason) == (decision.because.regime, Reason.REGIME) for _, decision in told)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "min_dwell_s", "changed"), [(59.9, 2.0, False), (60.0, 2.0, True), (89.0, 90.0, False)]
+)
+def test_the_dwell_is_a_minute_or_what_was_asked_for(waited_s: float, min_dwell_s: float, changed: bool) -> None:
+    regime = Regime(SPECULATIVE, 0.0, 0.0, waited_s, 0.0, Demand(150.0, 1024.0))
+    after = follow(shared(TWICE, min_dwell_s=min_dwell_s), regime, 0, waited_s)
+    assert (after.role is BASELINE) is changed
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.1, 5.0, 20.0, 40.0, 61.0]), st.sampled_from([10.0, 150.0, 400.0])), max_size=60
+    )
+)
+def test_no_walk_of_demand_over_several_crossings_changes_the_regime_twice_in_a_dwell(
+    walk: list[tuple[float, float]],
+) -> None:
+    rules, now_s, at_s = shared(TWICE), 0.0, []
+    regime = fresh(rules)
+    for wait_s, tok_s in walk:
+        now_s += wait_s
+        after = follow(rules, regime._replace(demand=Demand(tok_s, 1024.0), smoothed_at_s=now_s), 0, now_s)
+        at_s += [now_s] if after.role is not regime.role else []
+        regime = after
+    assert all(later - earlier >= CONSOLIDATED_S for earlier, later in pairwise(at_s))
 
 
 def test_only_what_was_placed_counts_as_demand() -> None:

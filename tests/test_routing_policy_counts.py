@@ -38,7 +38,14 @@ def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
 snapshots = st.builds(LoadSnapshot, st.floats(0, 100), loads(SPECULATIVE), loads(BASELINE))
 AGES = st.floats(0, 100)
 regimes = st.builds(Regime, roles, AGES, st.floats(0, 20), AGES, st.integers(0, 20))
-traits = st.builds(Traits, weight=sequences, model=st.none(), session=st.booleans(), asked=st.none() | roles)
+traits = st.builds(
+    Traits,
+    weight=sequences,
+    model=st.none(),
+    session=st.booleans(),
+    asked=st.none() | roles,
+    max_tokens=st.none() | st.integers(1, 900),
+)
 
 
 def by_counts(rules: Rules, regime: Regime, seen: LoadSnapshot, asks: Traits) -> Decision | None:

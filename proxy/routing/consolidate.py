@@ -7,7 +7,7 @@ speculation is never the faster one it is never favoured. Eligibility, room and 
 from math import exp, inf
 
 from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Reason, Regime, Role, Traits
-from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.marginal import BYTES_PER_TOKEN
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.rules import Rules
 
@@ -34,7 +34,7 @@ def aged(regime: Regime, now_s: float) -> Demand:
     demand, elapsed_s = regime.demand, now_s - regime.smoothed_at_s
     if elapsed_s <= 0.0 or not demand.tok_s:
         return demand
-    return Demand(demand.tok_s * exp(-elapsed_s / DEMAND_S), demand.context_tokens)
+    return Demand(demand.tok_s * exp(-elapsed_s / DEMAND_S), demand.context_tokens, demand.answer_tokens)
 
 
 def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s: float) -> bool:
@@ -50,25 +50,30 @@ def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s:
     here_s, there_s = here.at_demand(demand.tok_s), there.at_demand(demand.tok_s)
     if here_s < (1.0 + MIN_GAIN) * there_s:
         return False
-    return demand.tok_s * (here_s - there_s) * rules.dwell_s > smoothed * EXPECTED_TOKENS * there_s
+    return demand.tok_s * (here_s - there_s) * rules.dwell_s > smoothed * demand.answer_tokens * there_s
 
 
-def arrived(regime: Regime, traits: Traits) -> Regime:
-    """`regime` with the tokens that a request asks for in its demand, and its context in the mean of all that do."""
-    more = traits.weight * EXPECTED_TOKENS / DEMAND_S
-    role, since_s, smoothed, smoothed_at_s, held, (before, context) = regime
-    context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * more / (before + more)
-    return Regime(role, since_s, smoothed, smoothed_at_s, held, Demand(before + more, context))
+def arrived(regime: Regime, traits: Traits, tokens: float) -> Regime:
+    """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
+    each of its sequences is expected to generate `tokens`."""
+    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer) = regime
+    more = traits.weight * tokens / DEMAND_S
+    if not more:
+        return regime
+    share = more / (before + more)
+    context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * share
+    demand = Demand(before + more, context, answer + (tokens - answer) * share)
+    return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)
 
 
-def costs(rules: Rules, regime: Regime, baseline_failures: int) -> Costs | None:
-    """How long an answer would take on each backend if it served all demand alone; infinite where demand is more than
-    it was measured to give, which is also told as extrapolated. None without curves."""
+def costs(rules: Rules, regime: Regime, tokens: float, baseline_failures: int) -> Costs | None:
+    """How long an answer of so many tokens would take on each backend if it served all demand alone; infinite where
+    demand is more than it was measured to give, which is also told as extrapolated. None without curves."""
     if rules.paces is None:
         return None
-    tok_s, context_tokens = regime.demand
+    tok_s, context_tokens, _ = regime.demand
     speculative, baseline = rules.paces.at_context(context_tokens)
-    first_s, second_s = _answer_s(speculative, tok_s), _answer_s(baseline, tok_s)
+    first_s, second_s = (tokens * _pace_s(speculative, tok_s), tokens * _pace_s(baseline, tok_s))
     return Costs(first_s, second_s, inf in (first_s, second_s), baseline_failures)
 
 
@@ -86,6 +91,6 @@ def prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits)
     return role, _REGIME
 
 
-def _answer_s(paces: Paces, demand_tok_s: float) -> float:
+def _pace_s(paces: Paces, demand_tok_s: float) -> float:
     pace_s = paces.at_demand(demand_tok_s)
-    return inf if pace_s >= OVERLOADED_S else EXPECTED_TOKENS * pace_s
+    return inf if pace_s >= OVERLOADED_S else pace_s

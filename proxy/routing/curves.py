@@ -72,13 +72,17 @@ class SpeedCurve:
 
 @dataclass(frozen=True, slots=True)
 class ContextCurves:
-    """What was measured around one length of context, tokens; a curve is None where that backend was not measured."""
+    """What was measured around one length of context, tokens; a curve is None where that backend was not measured.
+
+    `prefill_tok_s` are the prompt tokens a second that each takes in, speculative first; None where not known.
+    """
 
     context_tokens: int
     speculative: SpeedCurve | None
     baseline: SpeedCurve | None
     verdict: Verdict
     contrasts: tuple[Contrast, ...] = ()
+    prefill_tok_s: tuple[float | None, float | None] = (None, None)
 
     def of(self, role: Role) -> SpeedCurve | None:
         """The curve of one role's backend."""
@@ -119,7 +123,8 @@ class Curves:
     def at_context(self, tokens: float) -> ContextCurves:
         """The bucket nearest to a context of so many tokens, by their ratio; the shorter one of two as near."""
         wanted = _ln(tokens)
-        return min(self.contexts, key=lambda each: abs(_ln(each.context_tokens) - wanted))
+        # Rounded far below a token: of two as near, the last digit must not decide.
+        return min(self.contexts, key=lambda each: round(abs(_ln(each.context_tokens) - wanted), 9))
 
 
 def _ln(tokens: float) -> float:

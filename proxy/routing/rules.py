@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from proxy.model import Placement, Policy, Role, Traits
 from proxy.routing.buckets import Buckets, buckets
@@ -42,6 +43,13 @@ class RequestRule:
         return traits.prompt_bytes >= self.min_prompt_bytes
 
 
+class Goals(NamedTuple):
+    """What an answer should not be slower than: seconds to the first token and for each further one; None: any."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Everything `decide` needs to know of the configuration.
@@ -50,7 +58,8 @@ class Rules:
     gets here); `min_dwell_s` is the least time between two regime changes and `smoothing_s` the time constant of the
     smoothed count, 0 for none. `pin` is the role of policy `pinned`; `operator_pin` is set at run time and overrules
     everything. The first of `request_rules` that matches a request decides; `allow_header` lets clients ask for a role.
-    `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds.
+    `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds, and
+    `goals` what policy `marginal` keeps answers within as far as it can.
     """
 
     policy: Policy = Policy.AUTO
@@ -65,6 +74,7 @@ class Rules:
     operator_pin: Role | None = None
     ramp_s: float = 10.0
     curves: Curves | None = field(default=None, repr=False)
+    goals: Goals | None = None
     effective_policy: Policy = field(init=False, repr=False, compare=False)
     """The policy in force. With curves of both backends `auto` is `marginal` on separate GPUs and `consolidate` on
     shared ones; without, `overflow` and `threshold`, which then stand in for these two also by name. Never AUTO."""
@@ -82,7 +92,7 @@ class Rules:
     """The least time between two changes of regime of the policy in force."""
 
     policy_alone: bool = field(init=False, repr=False, compare=False)
-    """Whether the policy weighs counts and nobody but a client that asks by header overrules it."""
+    """Whether the policy weighs counts, smoothed ones, and nobody but a client that asks by header overrules it."""
 
     def __post_init__(self) -> None:
         # Once and not at every look: each request looks several times.
@@ -96,7 +106,7 @@ class Rules:
         object.__setattr__(self, "paces", buckets(self.curves, paces) if consolidates else None)
         object.__setattr__(self, "by_curves", not (self.delays is None and self.paces is None))
         object.__setattr__(self, "dwell_s", max(self.min_dwell_s, CONSOLIDATED_S if consolidates else 0.0))
-        object.__setattr__(self, "policy_alone", not wished)
+        object.__setattr__(self, "policy_alone", not wished and self.smoothing_s > 0)
 
 
 def _resolved(policy: Policy, placement: Placement, *, curved: bool) -> Policy:

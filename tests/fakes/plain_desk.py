@@ -121,7 +121,7 @@ class PlainDesk:
             demand = demand._replace(tok_s=demand.tok_s * exp(-elapsed_s / DEMAND_S)) if elapsed_s else demand
             here_s, there_s = (self.pace_s(role, demand) for role in (before.role, before.role.other))
             saved = demand.tok_s * (here_s - there_s) * self.dwell_s
-            pays = here_s >= 1.1 * there_s and saved > smoothed * EXPECTED_TOKENS * there_s
+            pays = here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
@@ -164,10 +164,12 @@ class PlainDesk:
         side.move(Event.ADMITTED, now_s)
         self.follow(self.in_flight, now_s)
         if self.consolidates:
-            before, context = self.regime.demand
-            more = traits.weight * EXPECTED_TOKENS / DEMAND_S
-            context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * more / (before + more)
-            self.regime = self.regime._replace(demand=Demand(before + more, context))
+            before, context, answer = self.regime.demand
+            more = traits.weight * self.tokens(traits) / DEMAND_S
+            part = more / (before + more)
+            context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
+            answer += (self.tokens(traits) - answer) * part
+            self.regime = self.regime._replace(demand=Demand(before + more, context, answer))
         return Decision(role, reason, self.regime, because), weight, probe
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
@@ -210,6 +212,9 @@ class PlainDesk:
             return BASELINE, Reason.OVERFLOW
         return self.regime.role, Reason.REGIME
 
+    def tokens(self, traits: Traits) -> float:
+        return EXPECTED_TOKENS if traits.max_tokens is None else min(EXPECTED_TOKENS, traits.max_tokens)
+
     def favoured(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
         role = self.regime.role
         if seen.of(role).recent_failures:
@@ -227,7 +232,7 @@ class PlainDesk:
         if not self.consolidates:
             return self.costs(seen, traits)
         paces_s = [self.pace_s(role, self.regime.demand) for role in ROLES]
-        first_s, second_s = (inf if pace_s >= OVERLOADED_S else EXPECTED_TOKENS * pace_s for pace_s in paces_s)
+        first_s, second_s = (inf if pace_s >= OVERLOADED_S else self.tokens(traits) * pace_s for pace_s in paces_s)
         return Costs(first_s, second_s, inf in (first_s, second_s), seen.baseline.recent_failures)
 
     def costs(self, seen: LoadSnapshot, traits: Traits) -> Costs | None:
@@ -241,8 +246,9 @@ class PlainDesk:
             n = load.in_flight + load.recent_failures
             more = n + traits.weight
             delay = n * curve.seconds_per_token(n) if n else 0.0
-            added.append(EXPECTED_TOKENS * (more * curve.seconds_per_token(more) - delay))
+            added.append(self.tokens(traits) * (more * curve.seconds_per_token(more) - delay))
             beyond |= curve.extrapolated(more)
+            assert context.prefill_tok_s == (None, None), "lock step is tried without prefill"
         return Costs(*added, beyond, seen.baseline.recent_failures)
 
     def is_held_back(self, load: BackendLoad, beside: BackendLoad, weight: int) -> bool:

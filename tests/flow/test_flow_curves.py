@@ -136,3 +136,14 @@ async def test_on_shared_gpus_all_go_to_the_backend_that_serves_the_demand_soone
         told = (await decisions(stage))[0]
         assert (told["reason"], told["because"]["policy"]) == ("regime", "consolidate")
         assert 0 < told["because"]["speculative_cost_s"] < told["because"]["baseline_cost_s"]
+
+
+async def test_the_cost_is_told_for_as_long_an_answer_as_the_latest_of_its_route_were(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (stage, _):
+        assert (await stage.ask()).status == 200
+        desk, route = stage.app.desk, "/v1/chat/completions"
+        await until(lambda: desk.answers.expected(route) < EXPECTED_TOKENS, what="the usage of the answer")
+        expected = desk.answers.expected(route)
+        await stage.ask()
+        told = (await decisions(stage))[0]["because"]["speculative_cost_s"]
+        assert told == expected / speed_curve(OURS).tok_s(1)
