@@ -228,7 +228,9 @@ def _clear_from(cells: Sequence[Contrast], side: int, min_contrast: float) -> fl
     for one, other in pairwise(cells):
         clear = side * other.log_ratio - _blur(other, min_contrast)
         if clear >= 0.0:
-            return _between(other, one, clear, side * one.log_ratio - _blur(one, min_contrast))
+            short = side * one.log_ratio - _blur(one, min_contrast)
+            known = isfinite(one.half_width) and isfinite(other.half_width)
+            return _between(other, one, clear, short) if known else other.concurrency
     return None
 
 
