@@ -207,10 +207,13 @@ async def test_connection_closes_after_a_body_that_paused() -> None:
 
 @leaping
 async def test_body_that_trickles_is_served() -> None:
-    async with staged(listen={"body_timeout_s": 0.2}) as stage, RawClient(stage.app.port) as client:
+    async with (
+        staged(listen={"body_timeout_s": 0.2, "min_body_bytes_per_s": 0}) as stage,
+        RawClient(stage.app.port) as client,
+    ):
         whole = request(body=chat())
-        for start in range(0, len(whole), 40):
-            await client.send(whole[start : start + 40])
+        for start in range(0, len(whole), 20):
+            await client.send(whole[start : start + 20])
             await asyncio.sleep(0.1)  # sleeps: progress, slower than the limit in all
         assert (await client.answer()).status == 200
 
