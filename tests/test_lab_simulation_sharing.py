@@ -25,9 +25,10 @@ KIMI, TREE, GLM = (
 CONTEXT = 656.0
 WARM = 200
 KV_TOKENS = 400_000
+CHAT = Sizes()
 
 
-def _offers(rate_per_s: float, count: int, seed: int, sizes: Sizes = Sizes()) -> list[Offer]:
+def _offers(rate_per_s: float, count: int, seed: int, sizes: Sizes = CHAT) -> list[Offer]:
     source = Gamma(sizes=sizes).source(rate_per_s, seed)
     return list(islice(iter(source.take, None), count))
 

@@ -15,6 +15,7 @@ from proxy.lab.simulation.trial import Times, Trial
 from proxy.model import BASELINE, ROLES, SPECULATIVE, Placement, Policy, Role
 
 KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21"
+CHAT = Sizes()
 # Without prefill, and without a step to wait for: what the closed forms speak of.
 BARE = Sizes(0, 256.0, in_step=False)
 
@@ -41,7 +42,7 @@ def _run(
     *,
     seed: int = 1,
     count: int = 3000,
-    sizes: Sizes = Sizes(),
+    sizes: Sizes = CHAT,
     burst: float = 1.0,
 ) -> Times:
     work = Work(sizes.output_tokens, sizes.prompt_tokens / bench.curve.prefill_tokens_per_s)

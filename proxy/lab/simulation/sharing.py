@@ -138,8 +138,7 @@ class Gpus:
             return
         self._advance(now_s)
         self._prompts_at_s = now_s + task.step_share * self._cycle_s
-        if self._prompts_at_s < self.next_at_s:
-            self.next_at_s = self._prompts_at_s
+        self.next_at_s = min(self.next_at_s, self._prompts_at_s)
 
     def fire(self) -> Task | None:
         """Let happen what is due at `next_at_s`; the request that ends by it, if one does."""
@@ -199,8 +198,7 @@ class Gpus:
             if running:
                 station.tokens_per_s = speed = station.pace.tokens[len(running)] / cycle_s
                 ends_at_s = self.now_s + (running[0][0] - station.gained) / speed
-                if ends_at_s < next_at_s:
-                    next_at_s = ends_at_s
+                next_at_s = min(next_at_s, ends_at_s)
             else:
                 station.tokens_per_s = 0.0
         self.next_at_s = next_at_s

@@ -137,8 +137,7 @@ class Trial:
             self.speculative = count = self.speculative + 1
         else:
             self.baseline = count = self.baseline + 1
-        if count > self.times.most[role]:
-            self.times.most[role] = count
+        self.times.most[role] = max(self.times.most[role], count)
         self._gpus[role].submit(self.stations[role], ask, self.now_s)
         return True
 
