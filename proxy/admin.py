@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from proxy import __version__
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
-from proxy.model import DecisionRecord, Role
+from proxy.model import Because, DecisionRecord, Role
 from proxy.protocol.credentials import carries_token
 from proxy.wire.ports import NAME
 
@@ -190,8 +190,17 @@ def _decision(at_s: float, record: DecisionRecord) -> dict[str, Any]:
         "attempt": record.attempt,
         "role": decision.role,
         "reason": decision.reason,
-        "because": decision.because._asdict(),
+        "because": _because(decision.because),
     }
+
+
+def _because(because: Because) -> dict[str, Any]:
+    told = because._asdict()
+    costs = told.pop("costs")
+    told |= {"speculative_cost_s": because.speculative_cost_s, "baseline_cost_s": because.baseline_cost_s}
+    if costs is not None:
+        told |= {"extrapolated": costs.extrapolated, "baseline_failures": costs.baseline_failures}
+    return told
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:

@@ -310,6 +310,9 @@ class Desk:
             in_flight=(first.book.in_flight, second.book.in_flight),
             limits=(limit, other_limit),
             recent_failures=blackhole.weigh(first.failures, now_s) if first.failures.value else 0,
+            baseline_failures=(
+                blackhole.weigh(second.failures, now_s) if rules.delays is not None and second.failures.value else 0
+            ),
         )
 
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:

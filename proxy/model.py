@@ -54,9 +54,10 @@ class Placement(StrEnum):
 
 
 class Policy(StrEnum):
-    """The routing rule the operator asked for; `auto` resolves by placement."""
+    """The routing rule the operator asked for; `auto` resolves by placement and by what was measured."""
 
     AUTO = "auto"
+    MARGINAL = "marginal"
     THRESHOLD = "threshold"
     OVERFLOW = "overflow"
     PINNED = "pinned"
@@ -70,6 +71,7 @@ class Reason(StrEnum):
     HEADER = "header"  # the client asked by x-crossover-backend and may
     RULE = "rule"  # a rule of routing.rules matched
     REGIME = "regime"  # policy `threshold`: the favoured role of the moment
+    CHEAPER = "cheaper"  # policy `marginal`: the smaller predicted delay
     ROOM = "room"  # policy `overflow`: speculative below leave_at
     OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at
     ONLY_ELIGIBLE = "only_eligible"  # the other backend is down, open or draining
@@ -162,10 +164,24 @@ class Regime(NamedTuple):
     held: float = 0.0
 
 
+class Costs(NamedTuple):
+    """What a request was predicted to add on either backend: seconds of delay, its own and that of all others there.
+
+    `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are recent failures of
+    the baseline backend, which weigh as load on it.
+    """
+
+    speculative_s: float
+    baseline_s: float
+    extrapolated: bool = False
+    baseline_failures: int = 0
+
+
 class Because(NamedTuple):
     """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
 
-    `recent_failures` are the speculative backend's, which weigh as load on it.
+    `recent_failures` are the speculative backend's, which weigh as load on it. `costs` are None where no measured
+    curves tell them.
     """
 
     policy: Policy
@@ -176,6 +192,17 @@ class Because(NamedTuple):
     leave_at: int
     regime: Role
     recent_failures: int = 0
+    costs: Costs | None = None
+
+    @property
+    def speculative_cost_s(self) -> float | None:
+        """What the request was predicted to add on the speculative backend; None where that is not known."""
+        return None if self.costs is None else self.costs.speculative_s
+
+    @property
+    def baseline_cost_s(self) -> float | None:
+        """What the request was predicted to add on the baseline backend; None where that is not known."""
+        return None if self.costs is None else self.costs.baseline_s
 
 
 class Decision(NamedTuple):

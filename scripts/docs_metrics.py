@@ -33,6 +33,7 @@ REASONS = {
     Reason.HEADER: "The client asked by `x-crossover-backend`, and `routing.allow_header` lets it.",
     Reason.RULE: "A rule of `routing.rules` matched.",
     Reason.REGIME: "Policy `threshold`: the role that is favoured now.",
+    Reason.CHEAPER: "Policy `marginal`: the backend where the request adds less delay, by measured curves.",
     Reason.ROOM: "Policy `overflow`: the speculative backend is below `leave_at`.",
     Reason.OVERFLOW: "Policy `overflow`: the speculative backend is at `leave_at`.",
     Reason.ONLY_ELIGIBLE: "The other backend is down, its circuit is open, or it drains.",

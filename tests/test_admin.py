@@ -156,11 +156,18 @@ async def test_measured_speeds_and_their_verdict_are_shown(tmp_path: Path) -> No
         assert (await desk.get("/status"))[1]["verdict"][0] == f"at 1024 tokens of context: {sentence}"
 
 
-async def test_speeds_change_nothing_of_routing(tmp_path: Path) -> None:
-    path = write(tmp_path, measured(contexts=[one_sided("never_speculate")]))
+async def test_a_decision_by_speeds_is_told_with_the_cost_of_each_choice(tmp_path: Path) -> None:
+    path = write(tmp_path, measured(contexts=[one_sided("unknown")]))
     async with operated(routing={"curves_file": str(path)}) as desk:
         said = await desk.chat()
-    assert (said.header("x-crossover-backend"), said.header("x-crossover-reason")) == ("speculative", "room")
+        (told,) = (await desk.get("/decisions"))[1]["decisions"]
+    assert (said.header("x-crossover-backend"), said.header("x-crossover-reason")) == (told["role"], "cheaper")
+    because = told["because"]
+    assert because["policy"] == "marginal"
+    cheaper = min(("speculative", "baseline"), key=lambda role: because[f"{role}_cost_s"])
+    assert cheaper == told["role"]
+    assert (because["extrapolated"], because["baseline_failures"]) == (True, 0)
+    assert "costs" not in because
 
 
 async def test_an_engine_newer_than_its_speeds_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,12 +25,12 @@ def said(folder: Path, contexts: list[dict[str, Any]], placement: str = "separat
 @pytest.mark.parametrize(
     ("verdict", "placement", "routing", "told"),
     [
-        ("never_speculate", "separate", {}, ("routing.policy: overflow", "run that instance without speculation")),
+        ("never_speculate", "separate", {"policy": "overflow"}, ("routing.policy: overflow", "run that instance wi")),
         ("never_speculate", "separate", {"policy": "threshold"}, ("routing.policy: threshold", "as a second baseline")),
         ("never_speculate", "shared", {}, ("routing.policy: threshold", "set policy: pinned and pin: baseline")),
         ("never_speculate", "shared", {"policy": "pinned", "pin": "speculative"}, ("routing.pin", "set pin: baseline")),
         ("always_speculate", "shared", {}, ("routing.policy: threshold", "set policy: pinned and pin: speculative")),
-        ("always_speculate", "separate", {"policy": "threshold"}, ("routing.policy: thr", "set policy: overflow")),
+        ("always_speculate", "separate", {"policy": "threshold"}, ("routing.policy: thr", "set policy: auto")),
         ("always_speculate", "separate", {"policy": "pinned"}, ("routing.pin: baseline", "set pin: speculative")),
     ],
 )
@@ -47,6 +47,9 @@ def test_a_policy_against_a_one_sided_verdict_is_told_with_the_mend(
     [
         ("never_speculate", "separate", {"policy": "pinned"}),
         ("always_speculate", "separate", {"policy": "overflow"}),
+        ("never_speculate", "separate", {}),
+        ("always_speculate", "separate", {}),
+        ("never_speculate", "separate", {"policy": "marginal"}),
         ("always_speculate", "shared", {"policy": "pinned", "pin": "speculative"}),
         ("unknown", "shared", {"leave_at": 500}),
     ],
@@ -73,10 +76,10 @@ def test_the_mend_of_leave_at_is_the_band_where_the_ratios_tell_one(tmp_path: Pa
     (message,) = said(tmp_path, [context()], policy="threshold", leave_at=100)
     assert message == (
         "routing.leave_at: 100 is far from where baseline was measured to overtake, 5 to 7 in flight at 1024 tokens of "
-        "context; mend: set leave_at: 7 and enter_at: 5"
+        "context; mend: set policy: auto, which follows the curves, or set leave_at: 7 and enter_at: 5"
     )
     (message,) = said(tmp_path, [context(ratio=[], crossings=context()["crossings"])], policy="overflow", leave_at=100)
-    assert message.endswith("mend: set leave_at: 6")
+    assert message.endswith("mend: set policy: auto, which follows the curves, or set leave_at: 6")
 
 
 def test_a_leave_at_that_fits_one_bucket_is_not_told(tmp_path: Path) -> None:
@@ -93,7 +96,25 @@ def test_a_one_sided_bucket_beside_others_is_not_told_since_no_policy_looks_at_c
 def test_a_reverse_crossing_is_told_since_every_policy_speculates_while_few_run(tmp_path: Path, policy: str) -> None:
     (message,) = said(tmp_path, [REVERSE], policy=policy, leave_at=32)
     assert "the measured order is the reverse" in message
-    assert "mend: set policy: pinned" in message
+    assert "mend: set policy: auto, which follows the curves, or set policy: pinned" in message
+
+
+def test_no_crossing_is_told_where_the_policy_follows_the_curves(tmp_path: Path) -> None:
+    assert said(tmp_path, [REVERSE], leave_at=500) == []
+    assert said(tmp_path, [context()], policy="marginal", leave_at=500) == []
+
+
+def test_marginal_on_shared_gpus_is_told(tmp_path: Path) -> None:
+    (message,) = said(tmp_path, [context()], "shared", policy="marginal")
+    assert message.startswith("routing.policy: marginal takes each backend to have GPUs of its own")
+    assert message.endswith("mend: set policy: auto")
+
+
+def test_speeds_that_leave_out_a_backend_are_told_since_auto_cannot_follow_them(tmp_path: Path) -> None:
+    gap = context(context_tokens=8192, baseline=[])
+    (message,) = said(tmp_path, [context(), gap])
+    assert message.startswith("routing.curves_file: has no speeds of the baseline backend at 8192 tokens of context")
+    assert "so policy auto takes overflow" in message
 
 
 def test_another_placement_than_the_one_measured_is_told(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.config import InvalidConfig, Settings, differences, from_mapping, load
 from proxy.config.curves_file import MAX_FILE_BYTES, read_curves
 from proxy.config.marks import mark
-from proxy.model import Placement, Role
+from proxy.model import Placement, Policy, Role
 from proxy.routing.curves import Curves, SpeedPoint
 from proxy.routing.verdict import Contrast, Crossing, Verdict, VerdictKind
 
@@ -229,6 +229,24 @@ def test_a_file_that_is_not_there_is_told_at_the_key_that_names_it(tmp_path: Pat
     (problem,) = caught.value.problems
     assert problem.key == "routing.curves_file"
     assert "names no regular file" in problem.message
+
+
+def test_a_policy_that_needs_speeds_which_the_file_lacks_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, measured(contexts=[context(), context(context_tokens=8192, speculative=[])]))
+    with pytest.raises(InvalidConfig) as caught:
+        settled(tmp_path, f"routing: {{curves_file: {NAME}, policy: marginal}}\n")
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.line) == ("routing.curves_file", 6)
+    assert problem.message == (
+        "has no speeds of the speculative backend at 8192 tokens of context, and policy marginal places requests by "
+        "those of both; mend: calibrate both backends, or set policy: auto"
+    )
+
+
+def test_a_verdict_that_is_not_known_hinders_no_policy(tmp_path: Path) -> None:
+    write(tmp_path, measured(contexts=[one_sided("unknown")]))
+    rules = settled(tmp_path, f"routing: {{curves_file: {NAME}, policy: marginal}}\n").rules()
+    assert rules.effective_policy is Policy.MARGINAL
 
 
 def test_without_a_file_there_are_no_curves() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fakes.plain_desk import PlainDesk
 from fakes.rig import BASELINE, Rig
+from fakes.speeds import of_both
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from proxy.model import (
     Traits,
 )
 from proxy.routing.breaker import Event
+from proxy.routing.curves import Curves
 from proxy.routing.health import Evidence
 from proxy.routing.rules import RequestRule, RuleKind
 from proxy.wire.admission import Admission, QueueRules
@@ -50,6 +52,15 @@ PIN = st.tuples(st.just("pin"), st.sampled_from([None, None, *ROLES]), st.none()
 LIMIT = st.tuples(st.just("limit"), st.sampled_from(ROLES), st.sampled_from([None, 3, 9]))
 QUIET = DRAIN | SAID | PIN | LIMIT
 STEPS = st.lists(ASSIGN | ASSIGN | END | WAIT | WAIT | SIGN | OUTAGE | BURST, min_size=20, max_size=80)
+# Where the two cross, so that both are chosen; without curves for one case, and policies that only tell the costs.
+CROSSING = of_both({1: 90.0, 4: 220.0, 12: 300.0}, {1: 60.0, 4: 210.0, 12: 480.0})
+POLICIES = [
+    (Policy.THRESHOLD, None),
+    (Policy.OVERFLOW, None),
+    (Policy.OVERFLOW, CROSSING),
+    (Policy.MARGINAL, CROSSING),
+    (Policy.MARGINAL, CROSSING),
+]
 UNREST = st.lists(ASSIGN | ASSIGN | ASSIGN | END | END | WAIT | SIGN | QUIET, min_size=20, max_size=80)
 
 
@@ -142,19 +153,19 @@ class Pair:
 @settings(max_examples=300)
 @given(
     STEPS,
-    st.sampled_from([Policy.THRESHOLD, Policy.OVERFLOW]),
+    st.sampled_from(POLICIES),
     st.sampled_from([(None, None), (8, 16), (4, None)]),
     st.sampled_from([0.0, 2.0]),
     st.sampled_from([0.0, 1.0]),
 )
 def test_desk_decides_and_counts_as_the_plain_one_whatever_happens(
     steps: list[tuple[str, Any, Any]],
-    policy: Policy,
+    policy: tuple[Policy, Curves | None],
     limits: tuple[int | None, int | None],
     smoothing_s: float,
     min_dwell_s: float,
 ) -> None:
-    pair = Pair(limits, policy=policy, smoothing_s=smoothing_s, min_dwell_s=min_dwell_s)
+    pair = Pair(limits, policy=policy[0], curves=policy[1], smoothing_s=smoothing_s, min_dwell_s=min_dwell_s)
     for step in steps:
         pair.step(*step)
         pair.assert_same()
@@ -163,20 +174,20 @@ def test_desk_decides_and_counts_as_the_plain_one_whatever_happens(
 @settings(max_examples=200)
 @given(
     UNREST,
-    st.sampled_from([Policy.THRESHOLD, Policy.OVERFLOW]),
+    st.sampled_from(POLICIES),
     st.sampled_from([0.0, 2.0]),
     st.booleans(),
     st.sampled_from([(), (RequestRule(RuleKind.SESSION, BASELINE),)]),
 )
 def test_desk_decides_as_the_plain_one_when_limits_drains_and_pins_change_in_between(
     steps: list[tuple[str, Any, Any]],
-    policy: Policy,
+    policy: tuple[Policy, Curves | None],
     ramp_s: float,
     allow_header: bool,
     request_rules: tuple[RequestRule, ...],
 ) -> None:
     more = {"ramp_s": ramp_s, "allow_header": allow_header, "request_rules": request_rules}
-    pair = Pair((None, None), policy=policy, smoothing_s=2.0, min_dwell_s=0.0, **more)
+    pair = Pair((None, None), policy=policy[0], curves=policy[1], smoothing_s=2.0, min_dwell_s=0.0, **more)
     for step in steps:
         pair.step(*step)
         pair.assert_same()
@@ -208,7 +219,7 @@ def calls_of(act: Callable[[], None]) -> int:
 
 def busy_desk(policy: Policy) -> tuple[Desk, Admission]:
     """All is well with two engines that have said what they are, and some tens of requests are in flight."""
-    rig = Rig(limits=(64, 64), policy=policy, leave_at=16, enter_at=8, smoothing_s=2.0)
+    rig = Rig(limits=(64, 64), policy=policy, curves=CROSSING, leave_at=16, enter_at=8, smoothing_s=2.0)
     for backend in rig.desk.backends:
         rig.desk.observe_health(backend, Evidence.HIT)
         rig.desk.learn_facts(backend, EngineFacts(version="0.5.20", max_running_requests=48))
@@ -219,7 +230,7 @@ def busy_desk(policy: Policy) -> tuple[Desk, Admission]:
     return rig.desk, Admission(rig.desk, QueueRules())
 
 
-@pytest.mark.parametrize("policy", [Policy.THRESHOLD, Policy.OVERFLOW])
+@pytest.mark.parametrize("policy", [Policy.THRESHOLD, Policy.OVERFLOW, Policy.MARGINAL])
 def test_a_request_passes_the_desk_with_few_calls_when_all_is_well(policy: Policy) -> None:
     desk, admission = busy_desk(policy)
     ended = []

@@ -19,6 +19,7 @@ from proxy import logs
 from proxy.app import App
 from proxy.model import (
     Because,
+    Costs,
     Decision,
     Outcome,
     Policy,
@@ -110,6 +111,22 @@ def test_fields_stand_in_their_order() -> None:
     ]
     end = b'"event":"request_settled","level":"info","timestamp":"2026-11-30T12:00:00.000001Z"}\n'
     assert logs.request_line(FULL, AT).endswith(end)
+
+
+def test_the_costs_of_a_decision_are_told_where_they_are_known() -> None:
+    decision = FULL.decision
+    assert decision is not None
+    for costs, told in (
+        (Costs(2.6123456789, 0.5), {"speculative_cost_s": 2.612346, "baseline_cost_s": 0.5}),
+        (
+            Costs(1.0, 2.0, True, 3),
+            {"speculative_cost_s": 1.0, "baseline_cost_s": 2.0, "extrapolated": True, "baseline_failures": 3},
+        ),
+    ):
+        weighed = decision._replace(because=decision.because._replace(costs=costs))
+        fields = logs.request_fields(FULL._replace(decision=weighed))
+        assert fields.items() >= told.items()
+        assert fields.keys() - logs.request_fields(FULL).keys() == told.keys()
 
 
 @given(st.floats(0, 1e6))

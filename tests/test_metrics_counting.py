@@ -413,6 +413,11 @@ def test_every_family_is_documented_and_every_documented_one_exists(metrics: Met
     assert documented() == exported(metrics), "docs/metrics.md is stale; mend: .venv/bin/python scripts/docs.py"
 
 
+def test_every_reason_of_a_decision_is_documented() -> None:
+    (table,) = re.findall(r"^## Reasons of a decision\n(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [reason.value for reason in Reason]
+
+
 def test_every_family_has_help_and_a_base_unit(metrics: Metrics) -> None:
     text = metrics.exposition().decode()
     for name in exported(metrics):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab import curves as published
 from proxy.lab.step_time import Point, TableTime
 from proxy.model import Placement, Role
 from proxy.routing.curves import LEAST, ContextCurves, Curves, SpeedCurve, SpeedPoint

@@ -5,6 +5,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
+from fakes.speeds import any_curves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -276,6 +277,7 @@ def rule_sets(draw: st.DrawFn) -> Rules:
             draw(st.lists(st.builds(RequestRule, st.sampled_from(RuleKind), roles, st.integers(0, 100)), max_size=3))
         ),
         draw(st.none() | roles),
+        curves=draw(st.none() | any_curves()),
     )
 
 

@@ -1,22 +1,42 @@
 """Request rules and the meaning of `auto`."""
 
 import pytest
+from fakes.speeds import bucket, curves, of_both
 
 from proxy.model import Placement, Policy, Role, Traits
+from proxy.routing.curves import Curves
 from proxy.routing.rules import RequestRule, RuleKind, Rules
+
+WHOLE = of_both({1: 90.0}, {1: 60.0})
+ONE_SIDED = curves(bucket({1: 90.0}, {1: 60.0}), bucket({1: 90.0}, None, 9000))
 
 
 @pytest.mark.parametrize(
-    ("placement", "policy"), [(Placement.SEPARATE, Policy.OVERFLOW), (Placement.SHARED, Policy.THRESHOLD)]
+    ("placement", "measured", "policy"),
+    [
+        (Placement.SEPARATE, None, Policy.OVERFLOW),
+        (Placement.SEPARATE, ONE_SIDED, Policy.OVERFLOW),
+        (Placement.SEPARATE, WHOLE, Policy.MARGINAL),
+        (Placement.SHARED, None, Policy.THRESHOLD),
+        (Placement.SHARED, ONE_SIDED, Policy.THRESHOLD),
+        (Placement.SHARED, WHOLE, Policy.THRESHOLD),
+    ],
 )
-def test_auto_resolves_by_placement(placement: Placement, policy: Policy) -> None:
-    assert Rules(placement=placement).effective_policy is policy
+def test_auto_resolves_by_placement_and_by_what_was_measured(
+    placement: Placement, measured: Curves | None, policy: Policy
+) -> None:
+    assert Rules(placement=placement, curves=measured).effective_policy is policy
 
 
 @pytest.mark.parametrize("policy", [policy for policy in Policy if policy is not Policy.AUTO])
 @pytest.mark.parametrize("placement", Placement)
 def test_a_named_policy_is_kept_on_any_placement(policy: Policy, placement: Placement) -> None:
-    assert Rules(policy=policy, placement=placement).effective_policy is policy
+    assert Rules(policy=policy, placement=placement, curves=WHOLE).effective_policy is policy
+
+
+@pytest.mark.parametrize("measured", [None, ONE_SIDED])
+def test_marginal_without_the_speeds_of_both_is_overflow(measured: Curves | None) -> None:
+    assert Rules(Policy.MARGINAL, curves=measured).effective_policy is Policy.OVERFLOW
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from proxy.errors import (
     ShuttingDown,
     UnknownRoute,
 )
-from proxy.model import Because, Decision, Dialect, Policy, Reason, Regime, Role
+from proxy.model import Because, Costs, Decision, Dialect, Policy, Reason, Regime, Role
 from proxy.protocol.fields import Fields
 from proxy.wire.downstream import (
     PIECE_BYTES,
@@ -302,6 +302,19 @@ def test_stamps_tell_the_decision() -> None:
         b"x-crossover-because: policy=overflow, regime=speculative, smoothed=2.50, enter_at=5, leave_at=9",
         b"",
     ]
+
+
+@pytest.mark.parametrize(
+    ("costs", "told"),
+    [
+        (Costs(2.61234, 0.5), "speculative_cost_s=2.612, baseline_cost_s=0.5"),
+        (Costs(1e-9, 12345.6, True), "speculative_cost_s=1e-09, baseline_cost_s=1.235e+04, extrapolated"),
+        (Costs(1.0, 2.0, False, 3), "speculative_cost_s=1, baseline_cost_s=2, baseline_failures=3"),
+    ],
+)
+def test_stamps_tell_what_each_choice_would_cost(costs: Costs, told: str) -> None:
+    decision = Decision(Role.BASELINE, Reason.CHEAPER, Regime(), BECAUSE._replace(costs=costs))
+    assert f"leave_at=9, {told}\r\n".encode() in stamps_of("id", decision)
 
 
 def test_stamps_tell_no_backend_when_there_was_no_room() -> None:

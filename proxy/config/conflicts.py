@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from proxy.config.addresses import origin, same_host
 from proxy.config.curves_cautions import contradictions
 from proxy.config.settings import Settings
-from proxy.model import ROLES
+from proxy.model import ROLES, Policy
+from proxy.routing.curves import Curves
 from proxy.routing.policy import RuleKind
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _WILDCARDS = ("0.0.0.0", "::")
+_BY_CURVES = (Policy.MARGINAL,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,18 @@ def conflicts(settings: Settings) -> tuple[Conflict, ...]:
         *_routing(settings),
         *_rules(settings),
         *_timeouts(settings),
+    )
+
+
+def missing_speeds(settings: Settings, curves: Curves | None) -> str | None:
+    """What the policy lacks in the file of curves, which is read after the keys; None where it has all it needs."""
+    policy = settings.routing.policy
+    if curves is None or policy not in _BY_CURVES or curves.whole:
+        return None
+    role, tokens = curves.gaps[0]
+    return (
+        f"has no speeds of the {role} backend at {tokens} tokens of context, and policy {policy} places requests by "
+        "those of both; mend: calibrate both backends, or set policy: auto"
     )
 
 
@@ -131,6 +145,12 @@ def _routing(settings: Settings) -> Iterator[Conflict]:
             ("routing.leave_at", "routing.enter_at"),
             f"must be above routing.enter_at ({routing.enter_at}), not {routing.leave_at}; "
             f"mend: raise leave_at, or set enter_at to {routing.leave_at - 1} or less",
+        )
+    if routing.policy in _BY_CURVES and routing.curves_file is None:
+        yield Conflict(
+            ("routing.policy", "routing.curves_file"),
+            f"must not be {routing.policy} without routing.curves_file, whose speeds it places requests by; "
+            "mend: run crossover calibrate and name the curves.yaml that it writes, or set policy: auto",
         )
 
 

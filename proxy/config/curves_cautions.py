@@ -19,7 +19,8 @@ def contradictions(settings: Settings) -> tuple[str, ...]:
     curves = settings.sources.curves
     if curves is None:
         return ()
-    return (*_placement(settings, curves), *_policy(settings.rules(), _known(curves)))
+    rules = settings.rules()
+    return (*_placement(settings, curves), *_gaps(rules, curves), *_policy(rules, _known(curves)))
 
 
 def outdated(curves: Curves | None, running: Mapping[Role, str | None]) -> tuple[str, ...]:
@@ -42,14 +43,26 @@ def _placement(settings: Settings, curves: Curves) -> Iterator[str]:
         )
 
 
+def _gaps(rules: Rules, curves: Curves) -> Iterator[str]:
+    if rules.policy is Policy.AUTO and curves.gaps:
+        role, tokens = curves.gaps[0]
+        yield (
+            f"routing.curves_file: has no speeds of the {role} backend at {tokens} tokens of context, so policy auto "
+            f"takes {rules.effective_policy}; mend: calibrate both backends"
+        )
+
+
 def _known(curves: Curves) -> list[ContextCurves]:
     return [each for each in curves.contexts if each.verdict.kind is not VerdictKind.UNKNOWN]
 
 
 def _policy(rules: Rules, known: Sequence[ContextCurves]) -> Iterator[str]:
-    """Only where every bucket that has a verdict says so: a policy of today looks at no context."""
+    """Policies that follow the curves need no word; the others, which look at no context, only where every bucket that
+    has a verdict says so."""
     kinds = {each.verdict.kind for each in known}
-    if kinds == {VerdictKind.NEVER_SPECULATE}:
+    if rules.effective_policy is Policy.MARGINAL:
+        yield from _not_apart(rules)
+    elif kinds == {VerdictKind.NEVER_SPECULATE}:
         yield from _never(rules)
     elif kinds == {VerdictKind.ALWAYS_SPECULATE}:
         yield from _always(rules)
@@ -57,12 +70,26 @@ def _policy(rules: Rules, known: Sequence[ContextCurves]) -> Iterator[str]:
         yield from _crossover(rules, [each for each in known if each.verdict.crossings])
 
 
+def _not_apart(rules: Rules) -> Iterator[str]:
+    if rules.placement is Placement.SHARED:
+        yield (
+            "routing.policy: marginal takes each backend to have GPUs of its own, and placement is shared, where two "
+            "busy backends slow each other down; mend: set policy: auto"
+        )
+
+
+def _following(rules: Rules) -> str:
+    """The mend that goes before every other: to route by the curves, where they are there to be followed."""
+    apart = rules.placement is Placement.SEPARATE
+    return "set policy: auto, which follows the curves, or " if apart and rules.policy is not Policy.AUTO else ""
+
+
 def _never(rules: Rules) -> Iterator[str]:
     said = "although it was never measured to be the faster one (routing.curves_file)"
     second = "run that instance without speculation, as a second baseline"
     pin = "set policy: pinned and pin: baseline"
     if rules.effective_policy is not Policy.PINNED:
-        mend = pin if rules.placement is Placement.SHARED else f"{second}, or {pin}"
+        mend = _following(rules) + (pin if rules.placement is Placement.SHARED else f"{second}, or {pin}")
         policy = rules.effective_policy
         yield f"routing.policy: {policy} sends requests to the speculative backend, {said}; mend: {mend}"
     elif rules.pin is SPECULATIVE:
@@ -72,9 +99,7 @@ def _never(rules: Rules) -> Iterator[str]:
 def _always(rules: Rules) -> Iterator[str]:
     said = "although it was never measured to be the faster one (routing.curves_file)"
     if rules.effective_policy is Policy.THRESHOLD:
-        mend = "set policy: pinned and pin: speculative"
-        if rules.placement is Placement.SEPARATE:
-            mend = f"set policy: overflow, which uses the GPUs of both, or {mend}"
+        mend = f"{_following(rules)}set policy: pinned and pin: speculative"
         yield f"routing.policy: threshold moves to baseline from leave_at ({rules.leave_at}) on, {said}; mend: {mend}"
     elif rules.effective_policy is Policy.PINNED and rules.pin is BASELINE:
         yield f"routing.pin: baseline sends everything to the baseline backend, {said}; mend: set pin: speculative"
@@ -85,7 +110,8 @@ def _crossover(rules: Rules, crossed: Sequence[ContextCurves]) -> Iterator[str]:
     if all(each.faster_above is SPECULATIVE for each in first):
         yield (
             f"routing.policy: {rules.effective_policy} speculates while few run, and the measured order is the reverse "
-            f"({describe(crossed[0].verdict)}); mend: set policy: pinned and pin to what is faster at your load"
+            f"({describe(crossed[0].verdict)}); mend: {_following(rules)}set policy: pinned and pin to what is faster "
+            "at your load"
         )
         return
     down = [(each, found) for each in crossed if (found := _overtaken(each)) is not None]
@@ -95,7 +121,7 @@ def _crossover(rules: Rules, crossed: Sequence[ContextCurves]) -> Iterator[str]:
     where = f"{crossing.low:g} to {crossing.high:g} in flight at {context.context_tokens} tokens of context"
     yield (
         f"routing.leave_at: {rules.leave_at} is far from where baseline was measured to overtake, {where}; "
-        f"mend: set {_nearer(rules, context, crossing)}"
+        f"mend: {_following(rules)}set {_nearer(rules, context, crossing)}"
     )
 
 

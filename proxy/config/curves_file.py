@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from proxy.config.key_files import content_of
 from proxy.config.problems import Problem
-from proxy.config.settings import WORDS, Section, Word
+from proxy.config.sections import WORDS, Section, Word
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Placement, Role
 from proxy.routing.curves import LEAST, MOST, ContextCurves, Curves, SpeedCurve, SpeedPoint

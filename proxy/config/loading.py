@@ -12,13 +12,15 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.config.certificates import file_problems, files_of
-from proxy.config.conflicts import conflicts
+from proxy.config.conflicts import conflicts, missing_speeds
 from proxy.config.key_files import Sources, read_clients_file, read_key
 from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, KeyPath, Problem
-from proxy.config.settings import EXAMPLE_URLS, Section, Settings, Tls
+from proxy.config.sections import Section
+from proxy.config.settings import EXAMPLE_URLS, Settings, Tls
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Role
+from proxy.routing.curves import Curves
 
 # A full configuration has about 10 KiB. Larger is another file, and would hold the event loop for seconds.
 MAX_FILE_BYTES = 1 << 20
@@ -96,9 +98,7 @@ def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
     curves = None
     try:
         if (file := _named(settings, _CURVES, folder, marks)) is not None:
-            from proxy.config.curves_file import read_curves  # noqa: PLC0415 - not for a start without one
-
-            curves, faults = read_curves(file)
+            curves, faults = _speeds(settings, file, document)
             problems += faults
     except ValueError as error:
         problems.append(document.problem(_CURVES, str(error)))
@@ -120,6 +120,16 @@ def _named(settings: Settings, path: KeyPath, folder: Path, marks: Marks) -> Pat
         return None
     marks[folder / value] = mark(folder / value)
     return folder / str(value)
+
+
+def _speeds(settings: Settings, file: Path, document: Document) -> tuple[Curves | None, list[Problem]]:
+    """The speeds in a file, and every problem of it and of the policy with it. Raises ValueError with a message."""
+    from proxy.config.curves_file import read_curves  # noqa: PLC0415 - not for a start without one
+
+    curves, problems = read_curves(file)
+    if (lack := missing_speeds(settings, curves)) is not None:
+        problems.append(document.problem(_CURVES, lack))
+    return curves, problems
 
 
 def _placed(tls: Tls | None, folder: Path) -> Tls | None:

@@ -1,41 +1,29 @@
 """The settings in force: one frozen model for each section of the file, with meaning, unit, default and range of a key.
 
-Reading a file is not here (loading.py), nor what keys may not be together (conflicts.py). The descriptions below are
-the one source of the commented example, of the reference page and of the JSON Schema.
+The keys of `routing` are in routing_keys.py. Reading a file is not here (loading.py), nor what keys may not be together
+(conflicts.py). The descriptions of the keys are the one source of the commented example, of the reference page and of
+the JSON Schema.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr
 
 from proxy.config.addresses import checked_host, checked_key, checked_origin, checked_url
 from proxy.config.key_files import Sources
-from proxy.model import Placement, Policy, Role
+from proxy.config.routing_keys import Routing
+from proxy.config.sections import MAX_SEQUENCES, WORDS, FileName, Section, Word
+from proxy.model import Placement, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.breaker import BreakerRules
 from proxy.routing.health import HealthRules
-from proxy.routing.policy import RequestRule, RuleKind, Rules
+from proxy.routing.policy import Rules
 from proxy.routing.retries import RetryRules
 
 # A day. No wait in front of an engine is meant to be longer; more is a unit mistake (milliseconds).
 MAX_WAIT_S = 86400
 
-# Far over what any engine runs at once, and small enough to catch a byte count in the wrong place.
-MAX_SEQUENCES = 100_000
-
 EXAMPLE_URLS = {Role.SPECULATIVE: "http://127.0.0.1:30001", Role.BASELINE: "http://127.0.0.1:30002"}
-
-# The schema key under which a text says in words what it may be; it is not published.
-WORDS = "x-words"
 
 
 def _secret(key: SecretStr) -> SecretStr:
@@ -51,29 +39,7 @@ Origin = Annotated[
     AfterValidator(checked_origin),
     Field(json_schema_extra={WORDS: "an origin such as https://page.example, or *"}),
 ]
-FileName = Annotated[str, Field(min_length=1)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-# Strict mode would want enum members and tuples, which YAML does not have; the values themselves stay closed sets.
-Word = Field(strict=False)
-
-
-class Section(BaseModel):
-    """What all sections share: strict types, no unknown keys, no change after reading."""
-
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        validate_default=False,
-        hide_input_in_errors=True,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_as_unset(cls, value: Any) -> Any:
-        """A section whose keys are all commented out is null in YAML, and means its defaults."""
-        return {} if value is None else value
 
 
 class Tls(Section):
@@ -189,75 +155,6 @@ class Backends(Section):
     def of(self, role: Role) -> Backend:
         """The settings of one role's backend."""
         return self.speculative if role is Role.SPECULATIVE else self.baseline
-
-
-class Rule(Section):
-    """One kind of request that always goes to one role while that role is eligible, and waits when it is full.
-
-    The first rule that matches holds."""
-
-    when: Annotated[RuleKind, Word]
-    """What the rule matches: output bound by a grammar or schema, a long prompt, or a request that names state in one
-    engine (session_params, previous_response_id). The last kind is refused where no rule and no pin says where."""
-    role: Annotated[Role, Word]
-    """Where such requests go."""
-    min_prompt_bytes: Annotated[int, Field(ge=1, le=1 << 34)] | None = None
-    """Size of the request body from which a prompt counts as long; required with long_prompt and only there."""
-
-    @model_validator(mode="after")
-    def _size_belongs_to_long_prompt(self) -> Self:
-        long = self.when is RuleKind.LONG_PROMPT
-        if long and self.min_prompt_bytes is None:
-            raise ValueError("long_prompt needs min_prompt_bytes; mend: add it, for example min_prompt_bytes: 65536")
-        if not long and self.min_prompt_bytes is not None:
-            raise ValueError(f"min_prompt_bytes has no meaning with {self.when}; mend: remove it")
-        return self
-
-    def request_rule(self) -> RequestRule:
-        """The same for routing."""
-        return RequestRule(self.when, self.role, self.min_prompt_bytes or 0)
-
-
-class Routing(Section):
-    """Which backend serves a request."""
-
-    policy: Annotated[Policy, Word] = Policy.AUTO
-    """auto takes overflow for placement separate and threshold for shared. threshold moves all new requests at once
-    by the total in flight; overflow fills the speculative backend to leave_at and sends the rest to the baseline;
-    pinned sends everything to the role in `pin`."""
-    leave_at: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = 9
-    """Sequences in flight from which the baseline is favoured: your crossover. Measure it; on some machines
-    speculation never pays, and then policy pinned is right."""
-    enter_at: Literal["auto"] | Annotated[int, Field(ge=0, le=MAX_SEQUENCES)] = "auto"
-    """Sequences in flight down to which speculation is favoured again; below leave_at, and the gap between them keeps
-    the regime from flapping. auto: half of leave_at. Policy threshold only."""
-    min_dwell_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
-    """Least time between two changes of regime. Raise it when /decisions shows frequent changes."""
-    smoothing_s: Annotated[float, Field(ge=0, le=600)] = 2.0
-    """Time constant of the smoothed in-flight count that policy threshold looks at; 0 looks at the bare count. Raise
-    it for bursty traffic."""
-    ramp_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
-    """How long a backend that has come back, from being down or from an open circuit, is kept below its full share, so
-    that not everybody who waits falls upon it at once. 0: not at all."""
-    pin: Annotated[Role, Word] = Role.BASELINE
-    """The role that policy pinned sends everything to; the other one stays as failover. Use it for maintenance."""
-    allow_header: bool = False
-    """Whether clients may choose the role with the header x-crossover-backend. Open it for tests and benchmarks."""
-    rules: Annotated[
-        tuple[Rule, ...],
-        Field(strict=False, examples=[[{"when": "long_prompt", "role": "baseline", "min_prompt_bytes": 65536}]]),
-        BeforeValidator(lambda value: () if value is None else value),
-    ] = ()
-    """Kinds of requests that go to one role whatever the load, in order; empty: none. Use them where one backend
-    serves a kind badly at every load."""
-    curves_file: FileName | None = None
-    """File of measured speeds and their verdict, as `crossover calibrate` writes it; a relative path counts from this
-    file's folder. They are shown on the operators' port (/curves, /status) and by `crossover check`, which warns where
-    the policy contradicts them. No policy reads them: routing is the same without. A changed file is taken over."""
-
-    def enters_at(self) -> int:
-        """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""
-        return self.leave_at - max(1, self.leave_at // 2) if self.enter_at == "auto" else self.enter_at
 
 
 class Timeouts(Section):
@@ -380,6 +277,7 @@ class Settings(Section):
             allow_header=routing.allow_header,
             request_rules=tuple(rule.request_rule() for rule in routing.rules),
             ramp_s=routing.ramp_s,
+            curves=self._sources.curves,
         )
 
     def breaker_rules(self) -> BreakerRules:

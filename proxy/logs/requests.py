@@ -97,7 +97,7 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
 
 def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
     # Taken apart at once: as many looks by name take three times as long.
-    role, reason, _, (policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures) = decision
+    role, reason, _, (policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs) = decision
     if role is not None:
         fields["role"] = role._value_
     fields["reason"] = reason._value_
@@ -110,6 +110,19 @@ def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
     fields["leave_at"] = leave_at
     if failures:
         fields["recent_failures"] = failures
+    if costs is not None:
+        _tell_costs(fields, *costs)
+
+
+def _tell_costs(
+    fields: dict[str, Any], speculative_s: float, baseline_s: float, extrapolated: bool, failures: int
+) -> None:
+    fields["speculative_cost_s"] = round(speculative_s * _MILLION) / _MILLION
+    fields["baseline_cost_s"] = round(baseline_s * _MILLION) / _MILLION
+    if extrapolated:
+        fields["extrapolated"] = True
+    if failures:
+        fields["baseline_failures"] = failures
 
 
 def _tell_tokens(fields: dict[str, Any], prompt: int, completion: int, cached: int) -> None:

@@ -106,6 +106,16 @@ class Curves:
                     f"context_tokens must rise, and {other} follows {one}; mend: order them, each one once"
                 )
 
+    @property
+    def whole(self) -> bool:
+        """Whether every bucket has the curves of both backends, so that requests can be placed by them."""
+        return not self.gaps
+
+    @property
+    def gaps(self) -> tuple[tuple[Role, int], ...]:
+        """The buckets without a curve of a role: that role and the tokens of context."""
+        return tuple((role, each.context_tokens) for each in self.contexts for role in Role if each.of(role) is None)
+
     def at_context(self, tokens: float) -> ContextCurves:
         """The bucket nearest to a context of so many tokens, by their ratio; the shorter one of two as near."""
         wanted = _ln(tokens)

@@ -8,6 +8,7 @@ from proxy.model import (
     SPECULATIVE,
     BackendLoad,
     Because,
+    Costs,
     Decision,
     LoadSnapshot,
     Policy,
@@ -16,7 +17,8 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing import overflow, ramp, threshold
+from proxy.routing import marginal, overflow, ramp, threshold
+from proxy.routing.delays import DelayTables
 from proxy.routing.rules import RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
 
@@ -33,9 +35,10 @@ __all__ = [
     "share",
 ]
 
-_THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
+_MARGINAL, _THRESHOLD, _PINNED = Policy.MARGINAL, Policy.THRESHOLD, Policy.PINNED
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
+_FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it.
@@ -54,7 +57,16 @@ def decide(
     at_s, speculative, baseline = snapshot
     in_flight = speculative.in_flight + baseline.in_flight
     current = follow(rules, regime, in_flight, at_s)
-    role, reason = _choose(rules, current, snapshot, traits, excluded)
+    costs = None if rules.delays is None else _costs(rules.delays, snapshot, traits)
+    if excluded is None:
+        wanted, reason = _prefer(rules, current, snapshot, traits, costs)
+        role, reason = _place(rules, wanted, reason, snapshot, traits.weight)
+    else:  # there is no third one to fall to
+        role, reason = (excluded.other if _takes(rules, snapshot, excluded.other, traits.weight) else None), _FAILOVER
+    if role is None:
+        reason = _FULL
+    elif not (speculative.eligible or baseline.eligible):
+        reason = _ALL_DOWN
     because = Because(
         rules.effective_policy,
         speculative.in_flight,
@@ -64,6 +76,7 @@ def decide(
         rules.leave_at,
         current.role,
         speculative.recent_failures,
+        costs,
     )
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
@@ -79,11 +92,13 @@ def decide_by_counts(
     in_flight: tuple[int, int],
     limits: tuple[int | None, int | None],
     recent_failures: int,
+    baseline_failures: int = 0,
 ) -> Decision | None:
     """What `decide` says of two backends that are both eligible and do not ramp up, speculative first in each pair.
 
     Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides (a wish,
-    a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's.
+    a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's;
+    `baseline_failures` are told where the rules have `delays`, and 0 without.
     """
     if not rules.policy_alone or (traits.asked is not None and rules.allow_header):
         return None
@@ -93,15 +108,21 @@ def decide_by_counts(
     # With the request's own weight at once: a smoothed count takes a new number in only as time passes (see _hold).
     current = follow(rules, regime, speculative + baseline + weight, at_s)
     policy, leave_at = rules.effective_policy, rules.leave_at
-    role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
     busy = speculative + recent_failures
-    if role is SPECULATIVE and busy and busy + weight > leave_at:
-        role, reason = BASELINE, _OVERFLOW
+    costs = None
+    if rules.delays is not None:
+        costs = marginal.costs(rules.delays, traits, busy, baseline, baseline_failures)
+    if costs is not None and policy is _MARGINAL:
+        role, reason = marginal.prefer(costs)
+    else:
+        role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
+        if role is SPECULATIVE and busy and busy + weight > leave_at:
+            role, reason = BASELINE, _OVERFLOW
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
     because = Because(
-        policy, speculative, baseline, current.smoothed, rules.enter_at, leave_at, current.role, recent_failures
+        policy, speculative, baseline, current.smoothed, rules.enter_at, leave_at, current.role, recent_failures, costs
     )
     return Decision(role, reason, current, because)
 
@@ -144,23 +165,15 @@ def preference(rules: Rules, traits: Traits) -> Role | None:
     return rules.pin if rules.effective_policy is _PINNED else None
 
 
-def _choose(
-    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, excluded: Role | None
-) -> tuple[Role | None, Reason]:
-    role: Role | None
-    if excluded is None:
-        wanted, reason = _prefer(rules, regime, snapshot, traits)
-        role, reason = _place(rules, wanted, reason, snapshot, traits.weight)
-    else:
-        role, reason = excluded.other, Reason.FAILOVER
-        if not _takes(rules, snapshot, role, traits.weight):
-            role = None
-    if role is None:
-        return None, Reason.FULL
-    return role, Reason.ALL_DOWN if snapshot.all_down else reason
+def _costs(tables: DelayTables, snapshot: LoadSnapshot, traits: Traits) -> Costs:
+    speculative, baseline = snapshot.speculative, snapshot.baseline
+    busy = speculative.in_flight + speculative.recent_failures
+    return marginal.costs(tables, traits, busy, baseline.in_flight, baseline.recent_failures)
 
 
-def _prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
+def _prefer(
+    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, costs: Costs | None
+) -> tuple[Role, Reason]:
     """Who is asked first: a wish, else the policy's choice. Eligibility and room come after."""
     wished = _wish(rules, traits)
     if wished is not None:
@@ -168,6 +181,8 @@ def _prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits
     policy = rules.effective_policy
     if policy is _PINNED:
         return rules.pin, Reason.PINNED
+    if costs is not None and policy is _MARGINAL:
+        return marginal.prefer(costs)
     if policy is _THRESHOLD:
         return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
     return overflow.prefer(rules, snapshot.speculative, traits.weight)
@@ -194,7 +209,7 @@ def _place(
         if room and (reason in _FIRM or not _is_held_back(rules, snapshot, wanted, weight)):
             return wanted, reason
         if reason in _FIRM:
-            return None, Reason.FULL
+            return None, _FULL
         reason = Reason.RAMPING if room else Reason.OTHER_FULL
     else:
         reason = Reason.ONLY_ELIGIBLE

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from proxy.model import Placement, Policy, Role, Traits
+from proxy.routing.curves import Curves
+from proxy.routing.delays import DelayTables, tables
 
 
 class RuleKind(StrEnum):
@@ -39,7 +41,7 @@ class Rules:
     gets here); `min_dwell_s` is the least time between two regime changes and `smoothing_s` the time constant of the
     smoothed count, 0 for none. `pin` is the role of policy `pinned`; `operator_pin` is set at run time and overrules
     everything. The first of `request_rules` that matches a request decides; `allow_header` lets clients ask for a role.
-    `ramp_s` is how long a backend that has recovered is kept below its full share.
+    `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds.
     """
 
     policy: Policy = Policy.AUTO
@@ -53,21 +55,29 @@ class Rules:
     request_rules: tuple[RequestRule, ...] = ()
     operator_pin: Role | None = None
     ramp_s: float = 10.0
+    curves: Curves | None = field(default=None, repr=False)
     effective_policy: Policy = field(init=False, repr=False, compare=False)
-    """The policy with `auto` resolved: `overflow` on separate GPUs, `threshold` on shared ones. Never AUTO."""
+    """The policy in force. `auto` is `marginal` on separate GPUs with curves of both backends and `overflow` without,
+    `threshold` on shared ones. Without such curves `marginal` is `overflow`. Never AUTO."""
+
+    delays: DelayTables | None = field(init=False, repr=False, compare=False)
+    """By what tables the cost of each choice is told; None where curves tell none."""
 
     policy_alone: bool = field(init=False, repr=False, compare=False)
     """Whether the policy weighs counts and nobody but a client that asks by header overrules it."""
 
     def __post_init__(self) -> None:
         # Once and not at every look: each request looks several times.
-        effective = _resolved(self.policy, self.placement)
+        found = tables(self.curves)
+        effective = _resolved(self.policy, self.placement, curved=found is not None)
+        apart = self.placement is Placement.SEPARATE or effective is Policy.MARGINAL
         wished = effective is Policy.PINNED or self.operator_pin is not None or bool(self.request_rules)
         object.__setattr__(self, "effective_policy", effective)
+        object.__setattr__(self, "delays", found if apart else None)
         object.__setattr__(self, "policy_alone", not wished)
 
 
-def _resolved(policy: Policy, placement: Placement) -> Policy:
-    if policy is not Policy.AUTO:
-        return policy
-    return Policy.OVERFLOW if placement is Placement.SEPARATE else Policy.THRESHOLD
+def _resolved(policy: Policy, placement: Placement, *, curved: bool) -> Policy:
+    if policy is Policy.AUTO:
+        policy = Policy.MARGINAL if placement is Placement.SEPARATE else Policy.THRESHOLD
+    return Policy.OVERFLOW if policy is Policy.MARGINAL and not curved else policy

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.errors import CrossoverError, KeyRefused, MethodNotAllowed
-from proxy.model import Decision, Dialect
+from proxy.model import Costs, Decision, Dialect
 from proxy.protocol import dialects, headers
 from proxy.protocol.fields import Fields
 from proxy.wire import answer_head
@@ -223,7 +223,9 @@ def stamps_of(request_id: str, decision: Decision | None) -> bytes:
     if decision is None or decision.role is None:
         return b"x-request-id: %b\r\n" % request_id.encode()
     because = decision.because
-    failures = f", recent_failures={because.recent_failures}" if because.recent_failures else ""
+    more = f", recent_failures={because.recent_failures}" if because.recent_failures else ""
+    if because.costs is not None:
+        more += _costs(because.costs)
     said = _STAMPS % (
         request_id,
         decision.role,
@@ -235,6 +237,13 @@ def stamps_of(request_id: str, decision: Decision | None) -> bytes:
         because.smoothed,
         because.enter_at,
         because.leave_at,
-        failures,
+        more,
     )
     return said.encode()
+
+
+def _costs(costs: Costs) -> str:
+    """What measured curves say of both choices."""
+    said = f", speculative_cost_s={costs.speculative_s:.4g}, baseline_cost_s={costs.baseline_s:.4g}"
+    failures = f", baseline_failures={costs.baseline_failures}" if costs.baseline_failures else ""
+    return f"{said}{', extrapolated' if costs.extrapolated else ''}{failures}"

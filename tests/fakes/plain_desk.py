@@ -10,6 +10,7 @@ from proxy.model import (
     BackendLoad,
     Because,
     CircuitState,
+    Costs,
     Decision,
     LoadSnapshot,
     Policy,
@@ -22,6 +23,7 @@ from proxy.routing import health
 from proxy.routing.blackhole import HALF_LIFE_S
 from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event
 from proxy.routing.health import Evidence, Health, HealthRules
+from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
 from proxy.routing.ramp import GOAL_IF_UNLIMITED
 from proxy.routing.rules import Rules
 from proxy.routing.threshold import NEAR
@@ -131,7 +133,7 @@ class PlainDesk:
         counts = (seen.speculative.in_flight, seen.baseline.in_flight)
         rules, regime = self.rules, self.regime
         levels = (regime.smoothed, rules.enter_at, rules.leave_at, regime.role, seen.speculative.recent_failures)
-        because = Because(rules.effective_policy, *counts, *levels)
+        because = Because(rules.effective_policy, *counts, *levels, self.costs(seen, traits))
         if role is None:
             return Decision(None, reason, self.regime, because), 0, False
         side, weight = self.sides[role], held(seen.of(role), traits.weight)
@@ -170,18 +172,37 @@ class PlainDesk:
             return BASELINE, Reason.RULE
         busy = seen.speculative.in_flight + seen.speculative.recent_failures
         fits = busy == 0 or busy + traits.weight <= self.rules.leave_at
+        costs = self.costs(seen, traits)
+        if costs is not None and self.rules.effective_policy is Policy.MARGINAL:
+            return (SPECULATIVE if costs.speculative_s < costs.baseline_s else BASELINE), Reason.CHEAPER
         if self.rules.effective_policy is Policy.OVERFLOW:
             return (SPECULATIVE, Reason.ROOM) if fits else (BASELINE, Reason.OVERFLOW)
         if self.regime.role is SPECULATIVE and not fits:
             return BASELINE, Reason.OVERFLOW
         return self.regime.role, Reason.REGIME
 
+    def costs(self, seen: LoadSnapshot, traits: Traits) -> Costs | None:
+        if self.rules.curves is None:
+            return None
+        context, added = self.rules.curves.at_context(traits.prompt_bytes / BYTES_PER_TOKEN), []
+        beyond = False
+        for role in ROLES:
+            load, curve = seen.of(role), context.of(role)
+            assert curve is not None
+            n = load.in_flight + load.recent_failures
+            more = n + traits.weight
+            delay = n * curve.seconds_per_token(n) if n else 0.0
+            added.append(EXPECTED_TOKENS * (more * curve.seconds_per_token(more) - delay))
+            beyond |= curve.extrapolated(more)
+        return Costs(*added, beyond, seen.baseline.recent_failures)
+
     def is_held_back(self, load: BackendLoad, beside: BackendLoad, weight: int) -> bool:
         ramps = [each.recovered_s is not None and each.recovered_s < self.rules.ramp_s for each in (load, beside)]
         if not ramps[0] or ramps[1] or not beside.eligible or load.in_flight == 0 or load.recovered_s is None:
             return False
         goal = GOAL_IF_UNLIMITED if load.max_in_flight is None else load.max_in_flight
-        goal = min(goal, self.rules.leave_at) if load.role is SPECULATIVE else goal
+        kept = load.role is SPECULATIVE and self.rules.effective_policy is not Policy.MARGINAL
+        goal = min(goal, self.rules.leave_at) if kept else goal
         return load.in_flight + weight > ceil(goal * load.recovered_s / self.rules.ramp_s)
 
     def settle(self, place: Assignment, now_s: float, *, lingers: bool) -> None:

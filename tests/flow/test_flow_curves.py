@@ -1,0 +1,128 @@
+"""Where requests go by measured curves, seen from outside, and what becomes of it when the file of curves changes."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from fakes.curves import NAME, measured, one_sided, write
+from fakes.raw import RawClient, Said, chat, request
+from fakes.reloading import Crowd, Engine, Stage, staged
+from fakes.speeds import Table, speed_curve
+from fakes.until import until
+
+from proxy.model import Role
+from proxy.routing.marginal import EXPECTED_TOKENS
+
+SPECULATIVE, BASELINE = Role.SPECULATIVE.value, Role.BASELINE.value
+ROLES_BASELINE_FIRST = (BASELINE, SPECULATIVE)  # of equal costs the first is taken
+# Alone a request is faster on speculative; from three on the baseline makes more of all together.
+OURS: Table = {1: 90, 2: 150, 4: 220, 12: 300}
+THEIRS: Table = {1: 60, 2: 115, 4: 210, 12: 480}
+
+
+def entries(table: Table) -> list[dict[str, float]]:
+    return [{"in_flight": n, "tok_s": speed} for n, speed in table.items()]
+
+
+def write_curves(folder: Path, speculative: Table, baseline: Table) -> None:
+    speeds = {"speculative": entries(speculative), "baseline": entries(baseline)}
+    write(folder, measured(contexts=[one_sided("unknown", ratio=[], **speeds)]))
+
+
+def cost(table: Table, n: int) -> float:
+    """What one request more adds beside `n`, as the paper has it."""
+    speeds = speed_curve(table)
+    return EXPECTED_TOKENS * ((n + 1) ** 2 / speeds.tok_s(n + 1) - (n**2 / speeds.tok_s(n) if n else 0.0))
+
+
+@contextlib.asynccontextmanager
+async def crowded(folder: Path, **sections: Any) -> AsyncIterator[tuple[Stage, Crowd]]:
+    """Engines whose streams stay under way, and a proxy that follows the curves in the folder."""
+    write_curves(folder, OURS, THEIRS)
+    async with (
+        Engine() as a,
+        Engine(BASELINE) as b,
+        contextlib.AsyncExitStack() as stack,
+        staged(folder / "crossover.yaml", a, b) as stage,
+    ):
+        stage.change(routing={"policy": "auto", "curves_file": NAME}, **sections)
+        assert (await stage.reload())[0] == 200
+        crowd = Crowd(stage, stack)
+        yield stage, crowd
+        a.gate.set()
+        b.gate.set()
+        await crowd.all_end_well()
+        await until(lambda: stage.app.desk.snapshot().in_flight == 0)
+
+
+async def decisions(stage: Stage) -> list[dict[str, Any]]:
+    async with stage.admin.get("/decisions") as answer:
+        recent: list[dict[str, Any]] = (await answer.json())["decisions"]
+        return recent
+
+
+async def head(stage: Stage) -> Said:
+    """The head of one more stream, whose client leaves with it."""
+    async with RawClient(stage.app.port) as client:
+        await client.send(request(body=chat(stream=True)))
+        return await client.head()
+
+
+async def test_each_request_goes_where_it_adds_the_least_delay(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (_, crowd):
+        there = {SPECULATIVE: 0, BASELINE: 0}
+        for _ in range(12):
+            costs = {SPECULATIVE: cost(OURS, there[SPECULATIVE]), BASELINE: cost(THEIRS, there[BASELINE])}
+            await crowd.join(1)
+            assert crowd.went[-1] == min(ROLES_BASELINE_FIRST, key=lambda role: costs[role])
+            there[crowd.went[-1] or ""] += 1
+        assert there[BASELINE] > there[SPECULATIVE] > 0
+
+
+async def test_the_costs_of_both_choices_are_told_to_the_client_and_to_the_operator(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (stage, crowd):
+        await crowd.join(2)
+        (second, first) = (await decisions(stage))[:2]
+        for told in (first, second):
+            because = told["because"]
+            assert because["policy"] == "marginal"
+            assert told["reason"] == "cheaper"
+            assert because["speculative_cost_s"] == cost(OURS, because["speculative_in_flight"])
+            assert because["baseline_cost_s"] == cost(THEIRS, because["baseline_in_flight"])
+            assert because["extrapolated"] is False
+        said = await head(stage)
+        there = [crowd.went.count(role) for role in (SPECULATIVE, BASELINE)]
+        told = said.header("x-crossover-because") or ""
+        assert told.endswith(
+            f", speculative_cost_s={cost(OURS, there[0]):.4g}, baseline_cost_s={cost(THEIRS, there[1]):.4g}"
+        )
+        assert await stage.metric('crossover_decisions_total{reason="cheaper",role="speculative"}') >= 1
+
+
+async def test_a_changed_file_of_curves_changes_where_requests_go(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (stage, crowd):
+        await crowd.join(1)
+        write_curves(tmp_path, THEIRS, {n: 3 * speed for n, speed in OURS.items()})
+        assert (await stage.reload())[0] == 200
+        await crowd.join(2)
+        assert crowd.went == [SPECULATIVE, BASELINE, BASELINE]
+
+
+async def test_curves_that_are_taken_away_leave_the_policy_that_needs_none(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (stage, crowd):
+        stage.change(routing={"policy": "auto", "curves_file": None})
+        assert (await stage.reload())[0] == 200
+        await crowd.join(3)
+        assert crowd.went == [SPECULATIVE] * 3
+        assert (await decisions(stage))[0]["because"]["speculative_cost_s"] is None
+
+
+async def test_a_policy_that_needs_curves_is_refused_by_a_reload_that_names_none(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (stage, crowd):
+        stage.change(routing={"policy": "marginal"})
+        status, said = await stage.reload()
+        assert status == 422
+        assert "without routing.curves_file" in str(said)
+        await crowd.join(1)
+        assert (await decisions(stage))[0]["because"]["policy"] == "marginal"

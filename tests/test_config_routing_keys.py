@@ -1,0 +1,34 @@
+"""The keys of `routing`: rules are strict and fit together, and what is left out follows from the rest."""
+
+import pytest
+
+from proxy.config import from_mapping
+from proxy.config.routing_keys import Rule
+from proxy.model import Role
+from proxy.routing.policy import RequestRule, RuleKind
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        None,
+        {"when": "session", "role": "Baseline"},
+        {"when": "long_prompt", "role": "baseline"},
+        {"when": "session", "role": "baseline", "min_prompt_bytes": 5},
+    ],
+)
+def test_a_rule_that_is_not_whole_is_refused(values: object) -> None:
+    with pytest.raises(ValueError, match="Rule"):
+        Rule.model_validate(values)
+
+
+def test_a_rule_says_the_same_to_routing() -> None:
+    rule = Rule.model_validate({"when": "long_prompt", "role": "baseline", "min_prompt_bytes": 5})
+    assert rule.request_rule() == RequestRule(RuleKind.LONG_PROMPT, Role.BASELINE, 5)
+
+
+@pytest.mark.parametrize(("leave_at", "enters_at"), [(1, 0), (2, 1), (3, 2), (4, 2), (9, 5), (40, 20)])
+def test_the_lower_threshold_is_half_the_upper_where_it_is_not_given(leave_at: int, enters_at: int) -> None:
+    urls = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://a:2"}}
+    chosen = from_mapping({"backends": urls, "routing": {"leave_at": leave_at}})
+    assert chosen.rules().enter_at == enters_at

@@ -1,0 +1,175 @@
+"""Policy `marginal`: the formula for any curves, the numbers of the box this began from, and what follows of them."""
+
+from typing import NamedTuple
+
+import pytest
+from fakes.speeds import any_curves, bucket, curves, of_both, shipped
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.model import (
+    BASELINE,
+    ROLES,
+    SPECULATIVE,
+    BackendLoad,
+    Decision,
+    LoadSnapshot,
+    Placement,
+    Policy,
+    Reason,
+    Regime,
+    Role,
+    Traits,
+)
+from proxy.routing.curves import Curves
+from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.policy import decide, decide_by_counts
+from proxy.routing.rules import Rules
+
+COUNTS = st.integers(0, 80) | st.integers(500, 2000)
+FAILURES = st.sampled_from([0, 0, 3])
+
+
+def asked(rules: Rules, speculative: int, baseline: int, traits: Traits | None = None) -> Decision:
+    seen = LoadSnapshot(0.0, BackendLoad(SPECULATIVE, speculative), BackendLoad(BASELINE, baseline))
+    return decide(rules, Regime(smoothed_at_s=0.0), seen, traits or Traits())
+
+
+class Naive(NamedTuple):
+    """The formula, from the curves themselves."""
+
+    curves: Curves
+
+    def cost(self, role: Role, n: int, weight: int, prompt_bytes: int) -> float:
+        curve = self.curves.at_context(prompt_bytes / BYTES_PER_TOKEN).of(role)
+        assert curve is not None
+        before = n * (n / curve.tok_s(n)) if n else 0.0
+        after = (n + weight) * ((n + weight) / curve.tok_s(n + weight))
+        return EXPECTED_TOKENS * (after - before)
+
+
+class Pair(NamedTuple):
+    """Sequences in flight and recent failures, speculative first."""
+
+    in_flight: tuple[int, int]
+    failures: tuple[int, int]
+
+
+@settings(max_examples=300)
+@given(
+    any_curves(),
+    st.builds(Pair, st.tuples(COUNTS, COUNTS), st.tuples(FAILURES, FAILURES)),
+    st.integers(1, 40),
+    st.integers(0, 500_000),
+    st.sampled_from([Policy.MARGINAL, Policy.AUTO]),
+)
+def test_a_request_goes_where_the_formula_says_for_any_curves_counts_and_weights(
+    measured: Curves, pair: Pair, weight: int, prompt_bytes: int, policy: Policy
+) -> None:
+    traits = Traits(weight=weight, prompt_bytes=prompt_bytes)
+    loads = [BackendLoad(role, n, None, lost) for role, n, lost in zip(ROLES, *pair, strict=True)]
+    rules, seen = Rules(policy, curves=measured), LoadSnapshot(0.0, *loads)
+    decision = decide(rules, Regime(smoothed_at_s=0.0), seen, traits)
+    cost, other = (
+        Naive(measured).cost(load.role, load.in_flight + load.recent_failures, weight, prompt_bytes) for load in loads
+    )
+    because = decision.because
+    assert (because.speculative_cost_s, because.baseline_cost_s) == (cost, other)
+    assert decision.role is (SPECULATIVE if cost < other else BASELINE)
+    assert (decision.reason, because.policy) == (Reason.CHEAPER, Policy.MARGINAL)
+    assert because.costs is not None
+    assert because.costs.baseline_failures == pair.failures[1]
+
+
+# ---------------------------------------------------------------- the seed box
+
+
+@pytest.mark.parametrize(("baseline", "filled"), [(0, 0), (4, 4), (16, 11), (64, 33)])
+def test_where_speculation_always_loses_it_is_filled_up_to_where_the_costs_meet(baseline: int, filled: int) -> None:
+    rules = Rules(curves=shipped("seed"))
+    first = next(n for n in range(200) if asked(rules, n, baseline).role is BASELINE)
+    assert abs(first - filled) <= 1
+    assert all(asked(rules, n, baseline).role is SPECULATIVE for n in range(first))
+
+
+def test_where_speculation_always_loses_the_baseline_gets_the_first_and_most_of_all() -> None:
+    rules, flying = Rules(curves=shipped("seed")), {SPECULATIVE: 0, BASELINE: 0}
+    went = []
+    for _ in range(100):
+        role = asked(rules, flying[SPECULATIVE], flying[BASELINE]).role
+        assert role is not None
+        went.append(role)
+        flying[role] += 1
+    assert went[0] is BASELINE
+    assert flying[BASELINE] > flying[SPECULATIVE] > 0
+
+
+@given(st.dictionaries(st.integers(1, 300).map(float), st.floats(1.0, 5000.0), min_size=1, max_size=6))
+def test_where_speculation_is_always_faster_an_idle_pair_speculates_first(table: dict[float, float]) -> None:
+    rules = Rules(curves=of_both({n: 1.05 * speed for n, speed in table.items()}, table))
+    assert asked(rules, 0, 0).role is SPECULATIVE
+    assert asked(rules, 3, 3).role is SPECULATIVE
+
+
+def test_equal_costs_go_to_the_baseline() -> None:
+    assert asked(Rules(curves=of_both({1: 50.0}, {1: 50.0})), 2, 2).role is BASELINE
+
+
+# ---------------------------------------------------------------- by context, beyond what was measured, on shared GPUs
+
+
+def test_each_request_is_placed_by_the_curves_around_its_own_context() -> None:
+    rules = Rules(curves=curves(bucket({1: 90.0}, {1: 60.0}, 400), bucket({1: 30.0}, {1: 50.0}, 40_000)))
+    assert asked(rules, 0, 0, Traits(prompt_bytes=1600)).role is SPECULATIVE
+    assert asked(rules, 0, 0, Traits(prompt_bytes=160_000)).role is BASELINE
+
+
+@pytest.mark.parametrize(
+    ("speculative", "baseline", "weight", "beyond"),
+    [(0, 0, 1, False), (7, 3, 1, False), (8, 3, 1, True), (3, 4, 5, True)],
+)
+def test_what_lies_beyond_the_measured_counts_is_marked(
+    speculative: int, baseline: int, weight: int, beyond: bool
+) -> None:
+    rules = Rules(curves=of_both({1: 90.0, 8: 200.0}, {1: 60.0, 8: 300.0}))
+    costs = asked(rules, speculative, baseline, Traits(weight=weight)).because.costs
+    assert costs is not None
+    assert costs.extrapolated is beyond
+
+
+def test_other_policies_tell_the_costs_too_and_are_not_moved_by_them() -> None:
+    seed = shipped("seed")
+    decision = asked(Rules(Policy.OVERFLOW, curves=seed), 0, 0)
+    assert (decision.role, decision.reason) == (SPECULATIVE, Reason.ROOM)
+    assert decision.because.costs == asked(Rules(curves=seed), 0, 0).because.costs
+
+
+def test_on_shared_gpus_no_costs_are_told_unless_the_policy_is_named() -> None:
+    seed = shipped("seed")
+    assert asked(Rules(Policy.THRESHOLD, Placement.SHARED, curves=seed), 0, 0).because.costs is None
+    assert asked(Rules(Policy.MARGINAL, Placement.SHARED, curves=seed), 0, 0).because.costs is not None
+
+
+def test_without_curves_there_is_no_cost() -> None:
+    because = asked(Rules(), 0, 0).because
+    assert (because.costs, because.speculative_cost_s, because.baseline_cost_s) == (None, None, None)
+
+
+def test_a_backend_that_fails_fast_does_not_look_idle() -> None:
+    rules = Rules(curves=of_both({1: 90.0, 8: 200.0}, {1: 85.0, 8: 300.0}))
+    for failing in ROLES:
+        loads = [BackendLoad(role, 0, None, 8 * (role is failing)) for role in ROLES]
+        seen = LoadSnapshot(0.0, *loads)
+        assert decide(rules, Regime(smoothed_at_s=0.0), seen, Traits()).role is failing.other
+        by_counts = decide_by_counts(
+            rules,
+            Regime(smoothed_at_s=0.0),
+            0.0,
+            Traits(),
+            in_flight=(0, 0),
+            limits=(None, None),
+            recent_failures=loads[0].recent_failures,
+            baseline_failures=loads[1].recent_failures,
+        )
+        assert by_counts is not None
+        assert by_counts.role is failing.other
