@@ -46,11 +46,17 @@ class Source(Protocol):
 
 
 class Arrivals(Protocol):
-    """A kind of traffic. `name` is how the command line says it; `paced` whether a rate can be asked of it."""
+    """A kind of traffic. `paced` says whether a rate can be asked of it."""
 
-    name: str
     paced: bool
-    means: Means
+
+    @property
+    def name(self) -> str:
+        """How the command line says it."""
+
+    @property
+    def means(self) -> Means:
+        """What its requests are like on average."""
 
     def source(self, rate_per_s: float, seed: int) -> Source:
         """The same requests for the same seed; the mean rate is as asked where the kind is paced."""

@@ -19,6 +19,9 @@ _GAIN = 1e-9
 # How much more time than in the state that everything is reckoned from may be spent in another one. Reckoned from one
 # that is hardly ever visited, all delays are as long as the way back to it, and their differences are lost.
 _RARE = 30.0
+# So many rounds in a row that gain less than such a share are enough: what still changes are states that are as good as
+# never visited, and on shared GPUs there are dozens of rounds of these.
+_IDLE_ROUNDS, _LEAST = 3, 1e-10
 # Improvement ends after a handful of rounds; one that does not is a defect.
 _MAX_ROUNDS = 100
 
@@ -62,11 +65,13 @@ def best(chain: Chain) -> tuple[Table, Worth]:
     """
     starts = (np.ones(chain.shape, dtype=np.bool_), np.zeros(chain.shape, dtype=np.bool_), least_delay(chain))
     table, worth = min(((start, weigh(chain, start)) for start in starts), key=lambda pair: pair[1].response_s)
+    idle = 0
     for _ in range(_MAX_ROUNDS):
         better = _improved(table, worth.delay_s)
-        if bool((better == table).all()):
+        if idle == _IDLE_ROUNDS or bool((better == table).all()):
             return table, worth
-        table, worth = better, weigh(chain, better, worth.usual)
+        before, table, worth = worth, better, weigh(chain, better, worth.usual)
+        idle = 0 if worth.response_s < before.response_s * (1.0 - _LEAST) else idle + 1
     raise RuntimeError(f"no table was best after {_MAX_ROUNDS} rounds")
 
 

@@ -24,7 +24,8 @@ _ROUTE = "/v1/chat/completions"
 class Times:
     """What was seen of the requests that count, in their order of ending. Seconds, and tokens for `tokens`.
 
-    `in_flight_s` is the sum of the time that requests spent in flight or waiting, `span_s` the length of the run.
+    `in_flight_s` is the sum of the time that requests spent in flight or waiting, `span_s` the length of
+    the run, and `began_s` when the first request that counts came.
     """
 
     e2e_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -37,6 +38,7 @@ class Times:
     offered: int = 0
     in_flight_s: float = 0.0
     span_s: float = 0.0
+    began_s: float = 0.0
     most: dict[Role, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
 
 
@@ -90,6 +92,7 @@ class Trial:
         """Until the requests from number `first` on and before `last` have ended, or nothing comes any more. Only they
         count; those before let the engines fill, and those after keep them busy to the end."""
         source, times = self._source, self.times
+        times.began_s = NEVER_S
         one, other = self._gpus[SPECULATIVE], self._gpus[BASELINE]
         left = last - first
         while left:
@@ -161,6 +164,7 @@ class Trial:
 
     def _count(self, ask: _Ask) -> None:
         times, ended_at_s, asked_at_s = self.times, ask.ended_at_s, ask.asked_at_s
+        times.began_s = min(times.began_s, asked_at_s)
         first_at_s = min(ask.first_at_s, ended_at_s)
         times.e2e_s.append(ended_at_s - asked_at_s)
         times.ttft_s.append(first_at_s - asked_at_s)
