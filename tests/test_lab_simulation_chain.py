@@ -157,8 +157,32 @@ def test_a_table_that_names_a_full_engine_means_the_other() -> None:
 
 def test_a_heavy_load_far_from_an_empty_system_is_reckoned_as_well_as_a_light_one() -> None:
     # From the empty state, which such a system sees once in an age, all differences of delays would be lost.
-    chain = _chain(TREE, Placement.SEPARATE, 0.3, limit=110)
-    everything = weigh(chain, np.ones(chain.shape, dtype=np.bool_))
-    assert everything.usual[0] > 10
-    assert np.isfinite(everything.delay_s).all()
-    assert np.abs(everything.delay_s).max() < 1e4
+    chain = _chain(KIMI, Placement.SEPARATE, 0.6, limit=80)
+    table = least_delay(chain)
+    from_empty, from_usual = weigh(chain, table), weigh(chain, table, weigh(chain, table).usual)
+    assert min(from_usual.usual) > 10
+    for worth in (from_empty, from_usual):
+        relative_s = worth.delay_s - worth.delay_s[20, 20]
+        assert relative_s[21, 20] == pytest.approx(from_usual.delay_s[21, 20] - from_usual.delay_s[20, 20], rel=1e-6)
+        # Each state's delays are in balance with those that it goes to.
+        rows, columns = chain.shape
+        held = np.add.outer(np.arange(rows), np.arange(columns))[1:-1, 1:-1]
+        inside = relative_s[1:-1, 1:-1]
+        comes = np.where(table[1:-1, 1:-1], relative_s[2:, 1:-1], relative_s[1:-1, 2:]) - inside
+        ends = chain.speculative[1:-1, 1:-1] * (relative_s[:-2, 1:-1] - inside)
+        ends += chain.baseline[1:-1, 1:-1] * (relative_s[1:-1, :-2] - inside)
+        assert held - worth.in_flight + chain.arrivals_per_s * comes + ends == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("placement", Placement)
+def test_prefill_makes_the_work_of_each_request_longer(placement: Placement) -> None:
+    both = paces(find(KIMI), 8)
+    bench = Bench(find(KIMI), placement, both, 8)
+    asked = works(bench, Means(1000.0, 256.0, 0.0))
+    chain = chain_of(bench, 1.0, asked)
+    for role, rates in zip(ROLES, (chain.speculative[:, 0], chain.baseline[0, :]), strict=True):
+        prefill_s = 1000.0 / bench.curve.prefill_tokens_per_s
+        for n in (1, 5, 8):
+            assert 1.0 / rates[n] == pytest.approx(asked[role].tokens / both[role].tok_s(n) + prefill_s)
+    slowed = chain.speculative[4, 6] < 0.7 * chain.speculative[4, 0]
+    assert slowed is (placement is Placement.SHARED)

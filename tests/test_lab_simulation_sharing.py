@@ -1,5 +1,6 @@
 """The engine model without its steps against the one that takes every step: the same requests, the same mean times."""
 
+import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from math import ceil
@@ -174,3 +175,27 @@ def test_sequences_gain_in_turn_what_the_batch_leaves_them() -> None:
     assert ended == [short, long]
     assert (short.ended_at_s, long.ended_at_s) == pytest.approx((3.0, 5.0))
     assert short.first_at_s == pytest.approx(1.0)
+
+
+def test_a_request_waits_for_what_is_left_of_the_step_and_not_where_nothing_runs() -> None:
+    # A step takes two seconds and its prompt none.
+    gpus = Gpus(station := Station(Pace((0.0, 2.0, 2.0), (0.0, 1.0, 1.0)), Bounds(2, 1000, 1e12)))
+    gpus.submit(station, first := Task(1, 100, step_share=0.75), 0.0)
+    for _ in range(2):
+        gpus.fire()
+    gpus.submit(station, second := Task(1, 100, step_share=0.75), 10.0)
+    assert gpus.next_at_s == pytest.approx(11.5)
+    for _ in range(2):
+        gpus.fire()
+    assert (first.first_at_s, second.first_at_s) == pytest.approx((2.0, 13.5))
+
+
+def test_single_steps_take_many_times_the_computing() -> None:
+    curve = find(GLM)
+    offers = _offers(0.3, 400, seed=5)
+    began_s = time.process_time()
+    _shared({Role.BASELINE: _gpus(curve, Placement.SEPARATE)[Role.BASELINE]}, offers, lambda _: Role.BASELINE)
+    between_s = time.process_time()
+    _stepped({Role.BASELINE: _engine(curve, Role.BASELINE)}, offers, lambda _: Role.BASELINE)
+    # Some twenty times; a twin that goes through all of its batch at each event is not worth having.
+    assert time.process_time() - between_s > 5 * (between_s - began_s)

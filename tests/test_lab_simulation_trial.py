@@ -161,6 +161,16 @@ def test_a_tax_makes_an_adaptive_engine_slower_where_it_does_not_speculate() -> 
     assert free < 1.02 * plain < taxed
 
 
+def test_what_a_control_arm_sends_to_a_full_engine_goes_to_the_other() -> None:
+    bench = _bench(limit=2)
+    trial = Trial(
+        chosen_by("mine", lambda *_: BASELINE, bench), _bounds(bench), open_source(iter([Offer(0.0, 0, 9)] * 5))
+    )
+    times = trial.run(0, 5)
+    assert times.most == {SPECULATIVE: 2, BASELINE: 2}
+    assert times.waited == 1
+
+
 def test_an_arm_of_one_s_own_sees_the_counts_of_the_desk() -> None:
     bench, seen = _bench(), []
 

@@ -20,23 +20,23 @@ def clairvoyants(bench: Bench) -> tuple[Arm, ...]:
 
 
 def _steady(bench: Bench) -> Arm:
-    grown = {role: _grown(bench.paces[role]) for role in ROLES}
+    growing = {role: grown(bench.paces[role]) for role in ROLES}
 
     def choose(view: View, task: Task) -> Role:
         counts = (view.speculative, view.baseline)
         costs = [
-            _steady_s(view.stations[role], task, grown[role], held) for role, held in zip(ROLES, counts, strict=True)
+            _steady_s(view.stations[role], task, growing[role], held) for role, held in zip(ROLES, counts, strict=True)
         ]
         return SPECULATIVE if costs[0] <= costs[1] else BASELINE
 
     return chosen_by("clairvoyant", choose, bench)
 
 
-def _steady_s(station: Station, task: Task, grown: list[float], held: int) -> float:
-    if held >= len(grown):
+def _steady_s(station: Station, task: Task, growing: list[float], held: int) -> float:
+    if held >= len(growing):
         return float("inf")
     queued_s = sum(each.unfilled for each in station.filling) / station.bounds.prefill_tokens_per_s
-    return queued_s + _prefill_s(station, task) * (held + 1) + task.length * grown[held]
+    return queued_s + _prefill_s(station, task) * (held + 1) + task.length * growing[held]
 
 
 def _prefill_s(station: Station, task: Task) -> float:
@@ -45,34 +45,34 @@ def _prefill_s(station: Station, task: Task) -> float:
 
 
 def _foresight(bench: Bench) -> Arm:
-    grown = {role: _grown(bench.paces[role]) for role in ROLES}
+    growing = {role: grown(bench.paces[role]) for role in ROLES}
 
     def choose(view: View, task: Task) -> Role:
-        costs = [_added(view.stations[role], task, grown[role]) for role in ROLES]
+        costs = [added_s(view.stations[role], task, growing[role]) for role in ROLES]
         return SPECULATIVE if costs[0] <= costs[1] else BASELINE
 
     return chosen_by("foresight", choose, bench)
 
 
-def _grown(pace: Pace) -> list[float]:
+def grown(pace: Pace) -> list[float]:
     """By how much b d(b), the delay of all for a token each, grows with one more."""
     delay = [0.0, *(batch * pace.seconds_per_token(batch) for batch in range(1, pace.most + 1))]
     return [after - before for before, after in pairwise(delay)]
 
 
-def _added(station: Station, task: Task, grown: list[float]) -> float:
+def added_s(station: Station, task: Task, growing: list[float]) -> float:
     """Seconds that all requests of an engine together take longer with one more, its own included."""
     left = _left(station)
-    if len(left) >= len(grown):
+    if len(left) >= len(growing):
         return float("inf")
     wanted = task.length + station.pace.surplus_tokens
-    added_s, reached, batch = _prefill_s(station, task) * (len(left) + 1), 0.0, len(left)
+    sum_s, reached, batch = _prefill_s(station, task) * (len(left) + 1), 0.0, len(left)
     for tokens in left:
         if tokens >= wanted:
             break
-        added_s += (tokens - reached) * grown[batch]
+        sum_s += (tokens - reached) * growing[batch]
         reached, batch = tokens, batch - 1
-    return added_s + (wanted - reached) * grown[batch]
+    return sum_s + (wanted - reached) * growing[batch]
 
 
 def _left(station: Station) -> list[float]:
