@@ -31,15 +31,12 @@ from proxy.routing.breaker import BreakerRules, Event
 from proxy.routing.health import Evidence, HealthRules
 from proxy.routing.retries import RetryRules
 from proxy.routing.rules import Rules
+from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
 from proxy.state.ledger import Lease, Ledger
 
 # Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
 RING_SIZE = 1000
-
-# The share of a backend's limit that may count for clients who have left. What engines still do for such clients is a
-# guess, and by leaving at once again and again one client could fill the count for everybody.
-MAX_LINGERING = 0.25
 
 _ADMITTED, _FAILURE, _FINISHED = Event.ADMITTED, Event.FAILURE, Outcome.FINISHED
 _CLOSED = CircuitState.CLOSED
@@ -84,8 +81,9 @@ class Desk:
         self.ledger = Ledger(clock)
         self.plan = plan
         self.rules = plan.rules
-        self.regime = Regime(since_s=clock() - plan.rules.min_dwell_s, smoothed_at_s=clock())
+        self.regime = self._fresh_regime()
         self.budget = retries.full(plan.retries)
+        self.answers = Answers()
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
         self.on_room: Callable[[], None] = lambda: None
         self.on_change: Callable[[Change], None] = lambda _: None
@@ -155,13 +153,16 @@ class Desk:
         it counts as full. Returns the bare Decision when there is no room.
         """
         now_s, weight = self.clock(), traits.weight
-        decision = self._decide_by_counts(traits, now_s) if failed is None and not promised else None
+        decision = self._decide_by_counts(traits, route, now_s) if failed is None and not promised else None
         if decision is None:
             snapshot = self._seen(now_s)
             for role in promised:
-                snapshot = _filled(snapshot, role)
+                snapshot = policy.filled(snapshot, role)
             excluded = None if failed is None else self._role_now(failed)
-            decision = policy.decide(self.rules, self.regime, snapshot, traits, excluded=excluded)
+            expected = self.answers.expected(route)
+            decision = policy.decide(
+                self.rules, self.regime, snapshot, traits, excluded=excluded, expected_tokens=expected
+            )
             if decision.role is None:
                 self._enter(decision.regime)
                 return decision
@@ -265,8 +266,10 @@ class Desk:
     def reload(self, plan: Plan) -> None:
         """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; an operator's
         pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
-        self.plan = plan
+        self.plan, before = plan, self.rules.effective_policy
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
+        if self.rules.paces is not None and before is not self.rules.effective_policy:
+            self._enter(self._fresh_regime()._replace(smoothed=self.regime.smoothed, held=self.regime.held))
         pairs = list(zip(self.backends, plan.backends, strict=True))
         for backend, planned in pairs:
             if backend.url != planned.url:
@@ -281,6 +284,11 @@ class Desk:
 
     # ------------------------------------------------------------ inside
 
+    def _fresh_regime(self) -> Regime:
+        """The regime of a policy that has seen no request, and may change it with the first."""
+        now_s = self.clock()
+        return Regime(policy.first_role(self.rules), now_s - self.rules.dwell_s, smoothed_at_s=now_s)
+
     def _role_now(self, backend: Backend) -> Role:
         """The role that an engine has: a reload may have let two of them change places while a request waited."""
         return next((each.role for each in self.backends if each.url == backend.url), backend.role)
@@ -293,7 +301,7 @@ class Desk:
         rules = self.plan.breaker
         return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
 
-    def _decide_by_counts(self, traits: Traits, now_s: float) -> Decision | None:
+    def _decide_by_counts(self, traits: Traits, route: str, now_s: float) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
         first, second, rules = self._speculative, self._baseline, self.rules
         if first.book.next_expiry_s <= now_s or second.book.next_expiry_s <= now_s:
@@ -302,6 +310,10 @@ class Desk:
         other_limit, other_since_s = second.known or second.standing()
         if now_s - since_s < rules.ramp_s or now_s - other_since_s < rules.ramp_s:
             return None
+        baseline_failures, expected_tokens = 0, PRIOR_TOKENS
+        if rules.by_curves:  # nobody else asks for them
+            baseline_failures = blackhole.weigh(second.failures, now_s)
+            expected_tokens = self.answers.expected(route)
         return policy.decide_by_counts(
             rules,
             self.regime,
@@ -310,9 +322,8 @@ class Desk:
             in_flight=(first.book.in_flight, second.book.in_flight),
             limits=(limit, other_limit),
             recent_failures=blackhole.weigh(first.failures, now_s) if first.failures.value else 0,
-            baseline_failures=(
-                blackhole.weigh(second.failures, now_s) if rules.delays is not None and second.failures.value else 0
-            ),
+            baseline_failures=baseline_failures,
+            expected_tokens=expected_tokens,
         )
 
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:
@@ -343,7 +354,7 @@ class Desk:
             self.on_change(Change(kind, backend.role, before, after))
 
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
-        most = _most_lingering(assignment.backend.max_in_flight) if linger_s > 0 else None
+        most = assignment.backend.max_lingering if linger_s > 0 else None
         assignment.lease.settle(outcome, linger_s, most=most)
         self.follow()
         self.on_room()
@@ -376,16 +387,6 @@ class Desk:
             age_s = self.clock() - lease.opened_at_s
             return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
         return self.plan.linger_s if unheard else 0.0
-
-
-def _most_lingering(limit: int | None) -> int | None:
-    return None if limit is None else max(1, int(limit * MAX_LINGERING))
-
-
-def _filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
-    load = snapshot.of(role)
-    full = load._replace(max_in_flight=load.in_flight)
-    return snapshot._replace(speculative=full) if role is SPECULATIVE else snapshot._replace(baseline=full)
 
 
 def _word(up: bool | None) -> str:

@@ -58,6 +58,7 @@ class Policy(StrEnum):
 
     AUTO = "auto"
     MARGINAL = "marginal"
+    CONSOLIDATE = "consolidate"
     THRESHOLD = "threshold"
     OVERFLOW = "overflow"
     PINNED = "pinned"
@@ -70,10 +71,10 @@ class Reason(StrEnum):
     OPERATOR_PIN = "operator_pin"  # pinned at run time through the admin port
     HEADER = "header"  # the client asked by x-crossover-backend and may
     RULE = "rule"  # a rule of routing.rules matched
-    REGIME = "regime"  # policy `threshold`: the favoured role of the moment
+    REGIME = "regime"  # policies `threshold` and `consolidate`: the favoured role of the moment
     CHEAPER = "cheaper"  # policy `marginal`: the smaller predicted delay
     ROOM = "room"  # policy `overflow`: speculative below leave_at
-    OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at
+    OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at; `consolidate`: the favoured one fails
     ONLY_ELIGIBLE = "only_eligible"  # the other backend is down, open or draining
     OTHER_FULL = "other_full"  # the preferred backend is at max_in_flight
     RAMPING = "ramping"  # the preferred backend has just recovered and is given its share bit by bit
@@ -99,7 +100,8 @@ class Traits(NamedTuple):
 
     `weight` is the number of sequences the engine will run (prompts x n, at least 1); `prompt_bytes` is the size of
     the received body; `constrained` says that the output is bound by a grammar, a schema or a required tool;
-    `session` that the request names engine-side session state; `asked` is the role the client asked for by header.
+    `session` that the request names engine-side session state; `asked` is the role the client asked for by header;
+    `max_tokens` is the most that one sequence may generate, None where the client set no limit.
     """
 
     weight: int = 1
@@ -109,6 +111,7 @@ class Traits(NamedTuple):
     constrained: bool = False
     session: bool = False
     asked: Role | None = None
+    max_tokens: int | None = None
 
 
 class BackendLoad(NamedTuple):
@@ -150,11 +153,24 @@ class LoadSnapshot(NamedTuple):
         return not (self.speculative.eligible or self.baseline.eligible)
 
 
+class Demand(NamedTuple):
+    """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
+    tokens, of those that asked."""
+
+    tok_s: float = 0.0
+    context_tokens: float = 0.0
+    answer_tokens: float = 0.0
+
+
+NO_DEMAND = Demand()
+
+
 class Regime(NamedTuple):
-    """Which role the threshold policy favours and since when, with the smoothed in-flight count behind it.
+    """Which role the policies threshold and consolidate favour and since when, with the numbers behind it.
 
     `since_s` and `smoothed_at_s` are monotonic seconds; `smoothed` is in sequences, and so is `held`: the count in
-    force since `smoothed_at_s`, towards which `smoothed` moves until the next observation.
+    force since `smoothed_at_s`, towards which `smoothed` moves until the next observation. `demand`, as of
+    `smoothed_at_s`, is known for policy consolidate alone.
     """
 
     role: Role = Role.SPECULATIVE
@@ -162,10 +178,14 @@ class Regime(NamedTuple):
     smoothed: float = 0.0
     smoothed_at_s: float = float("-inf")
     held: float = 0.0
+    demand: Demand = NO_DEMAND
 
 
 class Costs(NamedTuple):
     """What a request was predicted to add on either backend: seconds of delay, its own and that of all others there.
+
+    Policy consolidate tells how long an answer would take if that backend served all demand; infinite: more than it was
+    measured to give.
 
     `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are recent failures of
     the baseline backend, which weigh as load on it.

@@ -37,9 +37,10 @@ def test_both_ports_on_one_socket_are_refused(listen: str, admin: str, impossibl
     assert found == ["admin.port: must not be the port of the clients"] * impossible
 
 
-def test_a_policy_that_follows_curves_is_refused_without_a_file_of_them() -> None:
-    assert told(routing={"policy": "marginal"}) == [
-        "routing.policy: must not be marginal without routing.curves_file, whose speeds it places requests by; "
+@pytest.mark.parametrize("policy", ["marginal", "consolidate"])
+def test_a_policy_that_follows_curves_is_refused_without_a_file_of_them(policy: str) -> None:
+    assert told(routing={"policy": policy}) == [
+        f"routing.policy: must not be {policy} without routing.curves_file, whose speeds it places requests by; "
         "mend: run crossover calibrate and name the curves.yaml that it writes, or set policy: auto"
     ]
 

@@ -27,9 +27,14 @@ def said(folder: Path, contexts: list[dict[str, Any]], placement: str = "separat
     [
         ("never_speculate", "separate", {"policy": "overflow"}, ("routing.policy: overflow", "run that instance wi")),
         ("never_speculate", "separate", {"policy": "threshold"}, ("routing.policy: threshold", "as a second baseline")),
-        ("never_speculate", "shared", {}, ("routing.policy: threshold", "set policy: pinned and pin: baseline")),
+        ("never_speculate", "shared", {"policy": "threshold"}, ("routing.policy: threshold", "set policy: pinned and")),
         ("never_speculate", "shared", {"policy": "pinned", "pin": "speculative"}, ("routing.pin", "set pin: baseline")),
-        ("always_speculate", "shared", {}, ("routing.policy: threshold", "set policy: pinned and pin: speculative")),
+        (
+            "always_speculate",
+            "shared",
+            {"policy": "threshold"},
+            ("routing.policy: threshold", "set policy: auto"),
+        ),
         ("always_speculate", "separate", {"policy": "threshold"}, ("routing.policy: thr", "set policy: auto")),
         ("always_speculate", "separate", {"policy": "pinned"}, ("routing.pin: baseline", "set pin: speculative")),
     ],
@@ -50,6 +55,8 @@ def test_a_policy_against_a_one_sided_verdict_is_told_with_the_mend(
         ("never_speculate", "separate", {}),
         ("always_speculate", "separate", {}),
         ("never_speculate", "separate", {"policy": "marginal"}),
+        ("never_speculate", "shared", {}),
+        ("always_speculate", "shared", {"policy": "consolidate"}),
         ("always_speculate", "shared", {"policy": "pinned", "pin": "speculative"}),
         ("unknown", "shared", {"leave_at": 500}),
     ],
@@ -102,6 +109,12 @@ def test_a_reverse_crossing_is_told_since_every_policy_speculates_while_few_run(
 def test_no_crossing_is_told_where_the_policy_follows_the_curves(tmp_path: Path) -> None:
     assert said(tmp_path, [REVERSE], leave_at=500) == []
     assert said(tmp_path, [context()], policy="marginal", leave_at=500) == []
+
+
+def test_consolidate_on_gpus_of_their_own_is_told(tmp_path: Path) -> None:
+    (message,) = said(tmp_path, [context()], policy="consolidate")
+    assert message.startswith("routing.policy: consolidate uses one backend at a time, and placement is separate")
+    assert message.endswith("mend: set policy: auto")
 
 
 def test_marginal_on_shared_gpus_is_told(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def told(tmp_path: Path, section: str, **environ: str) -> str:
         ),
         (
             "routing: {policy: tresholds}",
-            "routing.policy: must be one of auto, marginal, threshold, overflow, pinned, "
+            "routing.policy: must be one of auto, marginal, consolidate, threshold, overflow, pinned, "
             'not the text "tresholds"; mend: did you mean threshold?',
         ),
         (

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from fakes.rig import BASELINE, LINGER_S, OPEN_S, SPECULATIVE, Rig, plan
+from fakes.speeds import of_both
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -398,3 +399,28 @@ def test_those_who_leave_again_and_again_do_not_fill_the_count(rig: Rig) -> None
         place = rig.assign(asked=SPECULATIVE)
         rig.desk.settle(place, Outcome.CLIENT_GONE_WAITING, unheard=True)
     assert rig.in_flight(SPECULATIVE) == 2
+
+
+# ---------------------------------------------------------------- policies on curves
+
+NEVER = of_both({1: 50.0, 8: 300.0}, {1: 52.0, 8: 310.0})
+
+
+def test_a_desk_begins_with_the_role_that_serves_a_lone_request_sooner() -> None:
+    rig = Rig(policy=Policy.CONSOLIDATE, curves=NEVER, allow_header=False)
+    assert rig.assign().backend.role is BASELINE
+    assert rig.changes == []
+
+
+def test_a_reload_to_consolidate_favours_the_sooner_one_at_once_and_a_later_one_keeps_its_regime() -> None:
+    rig = Rig(policy=Policy.OVERFLOW)
+    held = rig.assign(3)
+    rig.desk.reload(plan(policy=Policy.CONSOLIDATE, curves=NEVER))
+    assert [(change.kind, change.after) for change in rig.changes] == [(ChangeKind.REGIME, BASELINE)]
+    assert rig.desk.regime.held == 3
+    rig.assign()
+    asked = rig.desk.regime.demand
+    assert asked.tok_s > 0
+    rig.desk.reload(plan(policy=Policy.CONSOLIDATE, curves=of_both({1: 52.0}, {1: 50.0})))
+    assert (rig.desk.regime.role, rig.desk.regime.demand) == (BASELINE, asked)
+    rig.finish(held)

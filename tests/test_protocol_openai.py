@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.model import Role, Traits
 from proxy.protocol.allowlist import ROUTES
-from proxy.protocol.openai import COLLECTED_BYTES, MAX_MODEL_CHARS, PEEK_MAX_BYTES, read_traits
+from proxy.protocol.openai import COLLECTED_BYTES, MAX_BELIEVED_TOKENS, MAX_MODEL_CHARS, PEEK_MAX_BYTES, read_traits
 from proxy.protocol.routes import EngineKind, Route, find
 from proxy.protocol.weights import weigh, weighing
 
@@ -175,3 +175,30 @@ def test_a_body_weighs_what_each_of_its_fields_makes_it_weigh(field: str, told: 
 
 def test_a_plain_chat_body_has_nothing_to_be_weighed() -> None:
     assert weighing(CHAT.template).isdisjoint({"model", "messages", "max_tokens", "stream", "temperature", "top_p"})
+
+
+# ---------------------------------------------------------------- the limit of an answer
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        ({}, None),
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 7, "max_completion_tokens": 5}, 5),
+        ({"max_output_tokens": 9}, 9),
+        ({"max_tokens": 10**18}, MAX_BELIEVED_TOKENS),
+        ({"sampling_params": {"max_new_tokens": 12}}, 12),
+        ({"sampling_params": [{"max_new_tokens": 12}, {"max_new_tokens": 30}]}, 30),
+        ({"sampling_params": [{"max_new_tokens": 12}, {}]}, None),
+        ({"parameters": {"sampling_params": {"max_new_tokens": 3}}}, 3),
+        ({"options": {"num_predict": 4}}, 4),
+        *(({"max_tokens": odd}, None) for odd in (0, -1, True, 5.5, "5", [], {})),
+        ({"options": {"num_predict": -1}}, None),
+        ({"options": 5, "sampling_params": 5}, None),
+    ],
+)
+def test_the_most_that_a_sequence_may_generate_is_read_where_the_body_says_it(
+    body: dict[str, Any], limit: int | None
+) -> None:
+    assert read(body).max_tokens == limit

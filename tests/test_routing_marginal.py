@@ -115,6 +115,32 @@ def test_equal_costs_go_to_the_baseline() -> None:
     assert asked(Rules(curves=of_both({1: 50.0}, {1: 50.0})), 2, 2).role is BASELINE
 
 
+# ---------------------------------------------------------------- by answer
+
+
+@pytest.mark.parametrize(
+    ("expected", "limit", "tokens"), [(100.0, None, 100.0), (100.0, 20, 20.0), (100.0, 1000, 100.0)]
+)
+def test_costs_are_told_for_the_answer_that_is_expected_within_its_limit(
+    expected: float, limit: int | None, tokens: float
+) -> None:
+    rules, traits = Rules(curves=of_both({1: 50.0}, {1: 40.0})), Traits(max_tokens=limit)
+    seen = LoadSnapshot(0.0, *map(BackendLoad, ROLES))
+    decision = decide(rules, Regime(smoothed_at_s=0.0), seen, traits, expected_tokens=expected)
+    assert decision.because.speculative_cost_s == tokens / 50
+    short = decide_by_counts(
+        rules,
+        Regime(smoothed_at_s=0.0),
+        0.0,
+        traits,
+        in_flight=(0, 0),
+        limits=(None, None),
+        recent_failures=0,
+        expected_tokens=expected,
+    )
+    assert short == decision
+
+
 # ---------------------------------------------------------------- by context, beyond what was measured, on shared GPUs
 
 

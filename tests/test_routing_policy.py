@@ -348,7 +348,7 @@ def test_every_decision_keeps_the_promises(question: Question) -> None:
             assert chosen.in_flight + share(chosen, traits.weight) <= chosen.max_in_flight
     if decision.regime.role is not regime.role:
         assert decision.regime.since_s == loads.at_s
-        assert loads.at_s - regime.since_s >= rules.min_dwell_s
+        assert loads.at_s - regime.since_s >= rules.dwell_s
 
 
 @given(questions)

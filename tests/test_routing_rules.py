@@ -19,7 +19,7 @@ ONE_SIDED = curves(bucket({1: 90.0}, {1: 60.0}), bucket({1: 90.0}, None, 9000))
         (Placement.SEPARATE, WHOLE, Policy.MARGINAL),
         (Placement.SHARED, None, Policy.THRESHOLD),
         (Placement.SHARED, ONE_SIDED, Policy.THRESHOLD),
-        (Placement.SHARED, WHOLE, Policy.THRESHOLD),
+        (Placement.SHARED, WHOLE, Policy.CONSOLIDATE),
     ],
 )
 def test_auto_resolves_by_placement_and_by_what_was_measured(
@@ -35,8 +35,15 @@ def test_a_named_policy_is_kept_on_any_placement(policy: Policy, placement: Plac
 
 
 @pytest.mark.parametrize("measured", [None, ONE_SIDED])
-def test_marginal_without_the_speeds_of_both_is_overflow(measured: Curves | None) -> None:
+def test_a_policy_without_the_speeds_of_both_is_the_one_that_needs_none(measured: Curves | None) -> None:
     assert Rules(Policy.MARGINAL, curves=measured).effective_policy is Policy.OVERFLOW
+    assert Rules(Policy.CONSOLIDATE, curves=measured).effective_policy is Policy.THRESHOLD
+
+
+@pytest.mark.parametrize(("min_dwell_s", "dwell_s"), [(0.0, 60.0), (90.0, 90.0)])
+def test_consolidate_dwells_for_a_minute_at_least(min_dwell_s: float, dwell_s: float) -> None:
+    assert Rules(Policy.CONSOLIDATE, curves=WHOLE, min_dwell_s=min_dwell_s).dwell_s == dwell_s
+    assert Rules(Policy.CONSOLIDATE, min_dwell_s=min_dwell_s).dwell_s == min_dwell_s
 
 
 @pytest.mark.parametrize(

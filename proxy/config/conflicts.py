@@ -17,7 +17,7 @@ from proxy.routing.policy import RuleKind
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _WILDCARDS = ("0.0.0.0", "::")
-_BY_CURVES = (Policy.MARGINAL,)
+_BY_CURVES = (Policy.MARGINAL, Policy.CONSOLIDATE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ def _policy(rules: Rules, known: Sequence[ContextCurves]) -> Iterator[str]:
     """Policies that follow the curves need no word; the others, which look at no context, only where every bucket that
     has a verdict says so."""
     kinds = {each.verdict.kind for each in known}
-    if rules.effective_policy is Policy.MARGINAL:
-        yield from _not_apart(rules)
+    if rules.effective_policy in (Policy.MARGINAL, Policy.CONSOLIDATE):
+        yield from _misplaced(rules)
     elif kinds == {VerdictKind.NEVER_SPECULATE}:
         yield from _never(rules)
     elif kinds == {VerdictKind.ALWAYS_SPECULATE}:
@@ -70,8 +70,14 @@ def _policy(rules: Rules, known: Sequence[ContextCurves]) -> Iterator[str]:
         yield from _crossover(rules, [each for each in known if each.verdict.crossings])
 
 
-def _not_apart(rules: Rules) -> Iterator[str]:
-    if rules.placement is Placement.SHARED:
+def _misplaced(rules: Rules) -> Iterator[str]:
+    apart = rules.placement is Placement.SEPARATE
+    if apart and rules.effective_policy is Policy.CONSOLIDATE:
+        yield (
+            "routing.policy: consolidate uses one backend at a time, and placement is separate, where the GPUs of the "
+            "other stand idle so; mend: set policy: auto"
+        )
+    elif not apart and rules.effective_policy is Policy.MARGINAL:
         yield (
             "routing.policy: marginal takes each backend to have GPUs of its own, and placement is shared, where two "
             "busy backends slow each other down; mend: set policy: auto"
@@ -80,8 +86,7 @@ def _not_apart(rules: Rules) -> Iterator[str]:
 
 def _following(rules: Rules) -> str:
     """The mend that goes before every other: to route by the curves, where they are there to be followed."""
-    apart = rules.placement is Placement.SEPARATE
-    return "set policy: auto, which follows the curves, or " if apart and rules.policy is not Policy.AUTO else ""
+    return "" if rules.policy is Policy.AUTO else "set policy: auto, which follows the curves, or "
 
 
 def _never(rules: Rules) -> Iterator[str]:

@@ -40,10 +40,12 @@ class Routing(Section):
     """Which backend serves a request."""
 
     policy: Annotated[Policy, Word] = Policy.AUTO
-    """auto takes marginal for placement separate where curves_file has the speeds of both backends and overflow where
-    it does not, and threshold for shared. marginal sends each request where it delays all of them least, by the speeds
-    in curves_file; threshold moves all new requests at once by the total in flight; overflow fills the speculative
-    backend to leave_at and sends the rest to the baseline; pinned sends everything to the role in `pin`."""
+    """auto takes marginal for placement separate and consolidate for shared where curves_file has the speeds of both
+    backends; overflow and threshold where it does not. marginal sends each request where it delays all of them least,
+    by the speeds in curves_file; consolidate sends all new requests to the backend that serves the demand of the last
+    half minute sooner, by the same speeds; threshold moves all new requests at once by the total in flight; overflow
+    fills the speculative backend to leave_at and sends the rest to the baseline; pinned sends everything to the role in
+    `pin`."""
     leave_at: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = 9
     """Sequences in flight from which the baseline is favoured: your crossover. Measure it; on some machines
     speculation never pays, and then policy pinned is right. Policies threshold and overflow only."""
@@ -51,7 +53,8 @@ class Routing(Section):
     """Sequences in flight down to which speculation is favoured again; below leave_at, and the gap between them keeps
     the regime from flapping. auto: half of leave_at. Policy threshold only."""
     min_dwell_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
-    """Least time between two changes of regime. Raise it when /decisions shows frequent changes."""
+    """Least time between two changes of regime. Raise it when /decisions shows frequent changes. Policies threshold and
+    consolidate; the latter keeps to a minute at least."""
     smoothing_s: Annotated[float, Field(ge=0, le=600)] = 2.0
     """Time constant of the smoothed in-flight count that policy threshold looks at; 0 looks at the bare count. Raise
     it for bursty traffic."""
@@ -71,9 +74,9 @@ class Routing(Section):
     serves a kind badly at every load."""
     curves_file: FileName | None = None
     """File of measured speeds and their verdict, as `crossover calibrate` writes it; a relative path counts from this
-    file's folder. Policy marginal routes by them, and with them auto takes it; the verdict is only for people. They are
-    shown on the operators' port (/curves, /status) and by `crossover check`, which warns where the policy contradicts
-    them. A changed file is taken over."""
+    file's folder. Policies marginal and consolidate route by them, and with them auto takes one of these; the verdict
+    is only for people. They are shown on the operators' port (/curves, /status) and by `crossover check`, which warns
+    where the policy contradicts them. A changed file is taken over."""
 
     def enters_at(self) -> int:
         """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""

@@ -25,10 +25,15 @@ library, which is ten times slower: up to here."""
 MAX_MODEL_CHARS = 256
 """Longer model names are not carried along: no engine serves one, and names end in logs."""
 
+MAX_BELIEVED_TOKENS = 1_000_000
+"""A higher limit is none: longer than any engine's context, and JSON may hold numbers that no float does."""
+
 COLLECTED_BYTES = 16 * 1024
 """A shorter body is parsed with the garbage collection on, which it can set off a dozen times at most."""
 
 _JSON, _OLLAMA, _DECODE = b"application/json", Dialect.OLLAMA, RouteClass.DECODE
+# Chat, completions and messages; responses. The newer name goes before the older one, as engines have it.
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _GRAMMARS = (
     "regex",
     "ebnf",
@@ -72,7 +77,25 @@ def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding
         constrained,
         session,
         asked,
+        _max_tokens(value),
     )
+
+
+def _max_tokens(body: dict[str, Any]) -> int | None:
+    """The most that one sequence may generate; None without a limit that is one."""
+    for name in _LIMITS:
+        if (told := body.get(name)) is not None:
+            return _limit(told)
+    if "sampling_params" in body or "parameters" in body:
+        each = [_limit(params.get("max_new_tokens")) for params in sampling_params(body)]
+        return None if None in each else max((limit for limit in each if limit is not None), default=None)
+    options = body.get("options")
+    return _limit(options.get("num_predict")) if isinstance(options, dict) else None
+
+
+def _limit(told: object) -> int | None:
+    """A limit as engines take it; an odd one says nothing."""
+    return min(told, MAX_BELIEVED_TOKENS) if type(told) is int and told > 0 else None
 
 
 def _peek(body: bytes, content_type: bytes, content_encoding: bytes) -> dict[str, Any]:

@@ -119,7 +119,8 @@ class Curves:
     def at_context(self, tokens: float) -> ContextCurves:
         """The bucket nearest to a context of so many tokens, by their ratio; the shorter one of two as near."""
         wanted = _ln(tokens)
-        return min(self.contexts, key=lambda each: abs(_ln(each.context_tokens) - wanted))
+        # Rounded far below a token: of two as near, the last digit must not decide.
+        return min(self.contexts, key=lambda each: round(abs(_ln(each.context_tokens) - wanted), 9))
 
 
 def _ln(tokens: float) -> float:

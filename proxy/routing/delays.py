@@ -1,16 +1,14 @@
 """Measured speeds as tables of delays, so that a decision is a few looks into lists.
 
-How speeds lie between measurements is in curves.py, what is made of a delay in marginal.py.
+How speeds lie between measurements is in curves.py, buckets of context in buckets.py, what is made of a delay in
+marginal.py.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from math import sqrt
-from typing import NamedTuple
 
-from proxy.routing.curves import Curves, SpeedCurve
+from proxy.routing.curves import SpeedCurve
 
 # Sequences in flight up to which delays are listed; beyond they are computed, with the same result. Hardly an engine
 # runs more at once, and a list of two roles in ten buckets is made in some milliseconds.
@@ -47,40 +45,9 @@ class Delays:
         return self.total(n + weight) - self.total(n)
 
 
-class Bucket(NamedTuple):
-    """The delays of both backends around one length of context."""
-
-    speculative: Delays
-    baseline: Delays
-
-
-@dataclass(frozen=True, slots=True)
-class DelayTables:
-    """The delays in each bucket of context, rising; `bounds` are the lengths, tokens, at which one ends."""
-
-    buckets: tuple[Bucket, ...]
-    bounds: tuple[float, ...]
-
-    def at_context(self, tokens: float) -> Bucket:
-        """The bucket nearest to a context of so many tokens, as `Curves.at_context` finds it."""
-        return self.buckets[bisect_left(self.bounds, tokens)]
-
-
-def tables(curves: Curves | None) -> DelayTables | None:
-    """The tables of curves that have both backends in every bucket; None without such."""
-    if curves is None or not curves.whole:
-        return None
-    buckets = [
-        Bucket(_delays(each.speculative), _delays(each.baseline))
-        for each in curves.contexts
-        if each.speculative is not None and each.baseline is not None
-    ]
-    lengths = [max(each.context_tokens, 1) for each in curves.contexts]
-    return DelayTables(tuple(buckets), tuple(sqrt(one * other) for one, other in pairwise(lengths)))
-
-
 @lru_cache(maxsize=MAX_KEPT)
-def _delays(curve: SpeedCurve) -> Delays:
+def delays(curve: SpeedCurve) -> Delays:
+    """The delays of one curve; of one seen lately they are not listed anew."""
     return Delays(curve)
 
 

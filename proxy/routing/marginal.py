@@ -5,9 +5,10 @@ and it knows no limits: eligibility and room come after (policy.py).
 """
 
 from proxy.model import BASELINE, SPECULATIVE, Costs, Reason, Role, Traits
-from proxy.routing.delays import DelayTables
+from proxy.routing.buckets import Buckets
+from proxy.routing.delays import Delays
 
-# The length of an answer that nothing is known of, tokens: what chat and code both lie around in published traces.
+# What one sequence is expected to generate where the caller does not say: as long as the mean of published traces.
 EXPECTED_TOKENS = 256.0
 
 # Bytes of a request's body for a token of its context: English and code in JSON. It only picks a bucket.
@@ -16,10 +17,20 @@ BYTES_PER_TOKEN = 4.0
 _CHEAPER = Reason.CHEAPER
 
 
-def costs(tables: DelayTables, traits: Traits, speculative: int, baseline: int, baseline_failures: int) -> Costs:
-    """What a request would add beside so many sequences on each backend; `speculative` holds the recent failures."""
+def answer_tokens(traits: Traits, expected_tokens: float) -> float:
+    """What one sequence of a request is expected to generate: as much as others of its route, within its own limit."""
+    limit = traits.max_tokens
+    return expected_tokens if limit is None or limit > expected_tokens else float(limit)
+
+
+def costs(
+    tables: Buckets[Delays], traits: Traits, tokens: float, in_flight: tuple[int, int], baseline_failures: int
+) -> Costs:
+    """What a request would add beside so many sequences on each backend, speculative first and with its recent failures
+    in it; each of its own is expected to generate `tokens`."""
+    speculative, baseline = in_flight
     first, second = tables.at_context(traits.prompt_bytes / BYTES_PER_TOKEN)
-    weight, tokens = traits.weight, EXPECTED_TOKENS
+    weight = traits.weight
     baseline += baseline_failures
     return Costs(
         tokens * first.added(speculative, weight),

@@ -17,8 +17,9 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing import marginal, overflow, ramp, threshold
-from proxy.routing.delays import DelayTables
+from proxy.routing import consolidate, marginal, overflow, ramp, threshold
+from proxy.routing.consolidate import first_role
+from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.rules import RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
 
@@ -28,6 +29,8 @@ __all__ = [
     "Rules",
     "decide",
     "decide_by_counts",
+    "filled",
+    "first_role",
     "follow",
     "has_room",
     "is_bulky",
@@ -35,7 +38,8 @@ __all__ = [
     "share",
 ]
 
-_MARGINAL, _THRESHOLD, _PINNED = Policy.MARGINAL, Policy.THRESHOLD, Policy.PINNED
+_MARGINAL, _CONSOLIDATE = Policy.MARGINAL, Policy.CONSOLIDATE
+_THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 _FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
@@ -46,18 +50,28 @@ _FIRM = (Reason.OPERATOR_PIN, Reason.HEADER, Reason.RULE, Reason.PINNED)
 
 
 def decide(
-    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, *, excluded: Role | None = None
+    rules: Rules,
+    regime: Regime,
+    snapshot: LoadSnapshot,
+    traits: Traits,
+    *,
+    excluded: Role | None = None,
+    expected_tokens: float = EXPECTED_TOKENS,
 ) -> Decision:
     """Where a request with `traits` goes and why; total and pure: same input, same decision.
 
     `excluded` is the role that has just failed this request before commit: then only the other one is considered.
+    `expected_tokens` is what a sequence of such a request generates, as far as its own limit lets it.
     `role` is None exactly when the reason is FULL. The decision's `because` counts without the new request and names
     the regime that was asked; its `regime` already holds the request, as the caller leases it in the same step.
     """
     at_s, speculative, baseline = snapshot
     in_flight = speculative.in_flight + baseline.in_flight
     current = follow(rules, regime, in_flight, at_s)
-    costs = None if rules.delays is None else _costs(rules.delays, snapshot, traits)
+    tokens, costs = expected_tokens, None
+    if rules.by_curves:
+        tokens = marginal.answer_tokens(traits, expected_tokens)
+        costs = _costs(rules, current, snapshot, traits, tokens)
     if excluded is None:
         wanted, reason = _prefer(rules, current, snapshot, traits, costs)
         role, reason = _place(rules, wanted, reason, snapshot, traits.weight)
@@ -80,6 +94,8 @@ def decide(
     )
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
+        if excluded is None and rules.paces is not None:
+            current = consolidate.arrived(current, traits, tokens)
     return Decision(role, reason, current, because)
 
 
@@ -93,31 +109,37 @@ def decide_by_counts(
     limits: tuple[int | None, int | None],
     recent_failures: int,
     baseline_failures: int = 0,
+    expected_tokens: float = EXPECTED_TOKENS,
 ) -> Decision | None:
     """What `decide` says of two backends that are both eligible and do not ramp up, speculative first in each pair.
 
     Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides (a wish,
     a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's;
-    `baseline_failures` are told where the rules have `delays`, and 0 without.
+    `baseline_failures` are told where the rules go by curves, and 0 without.
     """
     if not rules.policy_alone or (traits.asked is not None and rules.allow_header):
         return None
-    if rules.smoothing_s <= 0 or regime.smoothed_at_s == _NEVER_S:
+    if regime.smoothed_at_s == _NEVER_S:
         return None
     (speculative, baseline), weight = in_flight, traits.weight
     # With the request's own weight at once: a smoothed count takes a new number in only as time passes (see _hold).
     current = follow(rules, regime, speculative + baseline + weight, at_s)
     policy, leave_at = rules.effective_policy, rules.leave_at
-    busy = speculative + recent_failures
-    costs = None
+    role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
+    busy, costs = speculative + recent_failures, None
+    if role is SPECULATIVE and busy and busy + weight > leave_at:
+        role, reason = BASELINE, _OVERFLOW
     if rules.delays is not None:
-        costs = marginal.costs(rules.delays, traits, busy, baseline, baseline_failures)
-    if costs is not None and policy is _MARGINAL:
-        role, reason = marginal.prefer(costs)
-    else:
-        role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
-        if role is SPECULATIVE and busy and busy + weight > leave_at:
-            role, reason = BASELINE, _OVERFLOW
+        tokens = marginal.answer_tokens(traits, expected_tokens)
+        costs = marginal.costs(rules.delays, traits, tokens, (busy, baseline), baseline_failures)
+        if policy is _MARGINAL:
+            role, reason = marginal.prefer(costs)
+    elif policy is _CONSOLIDATE:
+        if recent_failures if current.role is SPECULATIVE else baseline_failures:
+            return None
+        tokens = marginal.answer_tokens(traits, expected_tokens)
+        costs = consolidate.costs(rules, current, tokens, baseline_failures)
+        role, reason, current = current.role, _REGIME, consolidate.arrived(current, traits, tokens)
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
@@ -132,7 +154,15 @@ def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime
     passes, so nothing but the number held changes. Without smoothing it counts at once."""
     if rules.smoothing_s <= 0:
         return follow(rules, current, in_flight, now_s)
-    return Regime(current.role, current.since_s, current.smoothed, current.smoothed_at_s, in_flight)
+    role, since_s, smoothed, smoothed_at_s, _, demand = current
+    return Regime(role, since_s, smoothed, smoothed_at_s, in_flight, demand)
+
+
+def filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
+    """`snapshot` with one backend at its limit, as it is for those behind one who was promised the next room there."""
+    load = snapshot.of(role)
+    full = load._replace(max_in_flight=load.in_flight)
+    return snapshot._replace(speculative=full) if role is SPECULATIVE else snapshot._replace(baseline=full)
 
 
 def has_room(load: BackendLoad, weight: int) -> bool:
@@ -165,10 +195,12 @@ def preference(rules: Rules, traits: Traits) -> Role | None:
     return rules.pin if rules.effective_policy is _PINNED else None
 
 
-def _costs(tables: DelayTables, snapshot: LoadSnapshot, traits: Traits) -> Costs:
+def _costs(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, tokens: float) -> Costs | None:
     speculative, baseline = snapshot.speculative, snapshot.baseline
+    if rules.delays is None:
+        return consolidate.costs(rules, regime, tokens, baseline.recent_failures)
     busy = speculative.in_flight + speculative.recent_failures
-    return marginal.costs(tables, traits, busy, baseline.in_flight, baseline.recent_failures)
+    return marginal.costs(rules.delays, traits, tokens, (busy, baseline.in_flight), baseline.recent_failures)
 
 
 def _prefer(
@@ -183,6 +215,8 @@ def _prefer(
         return rules.pin, Reason.PINNED
     if costs is not None and policy is _MARGINAL:
         return marginal.prefer(costs)
+    if policy is _CONSOLIDATE:
+        return consolidate.prefer(rules, regime, snapshot, traits)
     if policy is _THRESHOLD:
         return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
     return overflow.prefer(rules, snapshot.speculative, traits.weight)

@@ -4,8 +4,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from proxy.model import Placement, Policy, Role, Traits
+from proxy.routing.buckets import Buckets, buckets
 from proxy.routing.curves import Curves
-from proxy.routing.delays import DelayTables, tables
+from proxy.routing.delays import Delays, delays
+from proxy.routing.paces import Paces, paces
+
+# The least dwell of policy consolidate: a change begins with prefix caches that hold nothing of the running
+# conversations, and those in flight must run out on the one backend before the other has the GPUs to itself.
+CONSOLIDATED_S = 60.0
+
+# What stands in for a policy whose curves are not there.
+_UNCURVED = {Policy.MARGINAL: Policy.OVERFLOW, Policy.CONSOLIDATE: Policy.THRESHOLD}
 
 
 class RuleKind(StrEnum):
@@ -57,27 +66,40 @@ class Rules:
     ramp_s: float = 10.0
     curves: Curves | None = field(default=None, repr=False)
     effective_policy: Policy = field(init=False, repr=False, compare=False)
-    """The policy in force. `auto` is `marginal` on separate GPUs with curves of both backends and `overflow` without,
-    `threshold` on shared ones. Without such curves `marginal` is `overflow`. Never AUTO."""
+    """The policy in force. With curves of both backends `auto` is `marginal` on separate GPUs and `consolidate` on
+    shared ones; without, `overflow` and `threshold`, which then stand in for these two also by name. Never AUTO."""
 
-    delays: DelayTables | None = field(init=False, repr=False, compare=False)
-    """By what tables the cost of each choice is told; None where curves tell none."""
+    delays: Buckets[Delays] | None = field(init=False, repr=False, compare=False)
+    """By what tables the delay that a request adds is told; None on shared GPUs, unless for policy `marginal`."""
+
+    paces: Buckets[Paces] | None = field(init=False, repr=False, compare=False)
+    """By what tables policy `consolidate` favours; None for every other."""
+
+    by_curves: bool = field(init=False, repr=False, compare=False)
+    """Whether there are any such tables."""
+
+    dwell_s: float = field(init=False, repr=False, compare=False)
+    """The least time between two changes of regime of the policy in force."""
 
     policy_alone: bool = field(init=False, repr=False, compare=False)
-    """Whether the policy weighs counts and nobody but a client that asks by header overrules it."""
+    """Whether the policy weighs counts, smoothed ones, and nobody but a client that asks by header overrules it."""
 
     def __post_init__(self) -> None:
         # Once and not at every look: each request looks several times.
-        found = tables(self.curves)
+        found = buckets(self.curves, delays)
         effective = _resolved(self.policy, self.placement, curved=found is not None)
         apart = self.placement is Placement.SEPARATE or effective is Policy.MARGINAL
         wished = effective is Policy.PINNED or self.operator_pin is not None or bool(self.request_rules)
         object.__setattr__(self, "effective_policy", effective)
-        object.__setattr__(self, "delays", found if apart else None)
-        object.__setattr__(self, "policy_alone", not wished)
+        consolidates = effective is Policy.CONSOLIDATE
+        object.__setattr__(self, "delays", found if apart and not consolidates else None)
+        object.__setattr__(self, "paces", buckets(self.curves, paces) if consolidates else None)
+        object.__setattr__(self, "by_curves", not (self.delays is None and self.paces is None))
+        object.__setattr__(self, "dwell_s", max(self.min_dwell_s, CONSOLIDATED_S if consolidates else 0.0))
+        object.__setattr__(self, "policy_alone", not wished and self.smoothing_s > 0)
 
 
 def _resolved(policy: Policy, placement: Placement, *, curved: bool) -> Policy:
     if policy is Policy.AUTO:
-        policy = Policy.MARGINAL if placement is Placement.SEPARATE else Policy.THRESHOLD
-    return Policy.OVERFLOW if policy is Policy.MARGINAL and not curved else policy
+        policy = Policy.MARGINAL if placement is Placement.SEPARATE else Policy.CONSOLIDATE
+    return policy if curved else _UNCURVED.get(policy, policy)

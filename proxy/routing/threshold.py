@@ -6,6 +6,7 @@ Eligibility, room and rules that come before any policy are not here (policy.py)
 from math import exp
 
 from proxy.model import BASELINE, SPECULATIVE, BackendLoad, Policy, Reason, Regime, Role
+from proxy.routing import consolidate
 from proxy.routing.overflow import fits
 from proxy.routing.rules import Rules
 
@@ -20,13 +21,14 @@ _THRESHOLD, _REGIME = Policy.THRESHOLD, Reason.REGIME
 
 def follow(rules: Rules, regime: Regime, in_flight: float, now_s: float) -> Regime:
     """`regime` with `in_flight` sequences held from `now_s` on, switched when its threshold is reached and the dwell
-    has passed. Only policy `threshold` switches; the others keep the smoothed count warm for a reload.
+    has passed. Policy `consolidate` switches by its own rule (consolidate.py); the others only keep the smoothed count
+    warm for a reload.
 
     `smoothed` first moves towards the count held since the last observation, by the time-weighted mean with time
     constant `smoothing_s`, so how often a steady count is observed makes no difference. The first observation sets it,
     and so does every one when `smoothing_s` is 0. Time that goes backwards counts as standing still.
     """
-    role, since_s, smoothed, last_s, held = regime
+    role, since_s, smoothed, last_s, held, demand = regime
     smoothing_s = rules.smoothing_s
     if smoothing_s <= 0 or last_s == _NEVER_S:
         smoothed = float(in_flight)
@@ -36,7 +38,11 @@ def follow(rules: Rules, regime: Regime, in_flight: float, now_s: float) -> Regi
         due = smoothed >= rules.leave_at - NEAR if role is SPECULATIVE else smoothed <= rules.enter_at + NEAR
         if due and now_s - since_s >= rules.min_dwell_s:
             role, since_s = role.other, now_s
-    return Regime(role, since_s, smoothed, now_s if now_s > last_s else last_s, in_flight)
+    elif rules.paces is not None:
+        demand = consolidate.aged(regime, now_s)
+        if consolidate.turned(rules, regime, demand, smoothed, now_s):
+            role, since_s = role.other, now_s
+    return Regime(role, since_s, smoothed, now_s if now_s > last_s else last_s, in_flight, demand)
 
 
 def prefer(rules: Rules, regime: Regime, speculative: BackendLoad, weight: int) -> tuple[Role, Reason]:

@@ -13,6 +13,10 @@ from proxy.routing.breaker import BreakerRules, Circuit
 from proxy.routing.health import Health
 from proxy.state.ledger import Book
 
+# The share of a backend's limit that may count for clients who have left. What engines still do for such clients is a
+# guess, and by leaving at once again and again one client could fill the count for everybody.
+MAX_LINGERING = 0.25
+
 _CLOSED = CircuitState.CLOSED
 _NEVER_S = float("-inf")
 _NOT_NOW_S = float("inf")
@@ -71,6 +75,12 @@ class Backend:
         if self.load is not None and self.load.max_running_requests:
             return self.load.max_running_requests
         return (self.facts.max_running_requests or None) if self.facts is not None else None
+
+    @property
+    def max_lingering(self) -> int | None:
+        """The most sequences that may count for clients who have left; None where no limit is known."""
+        limit = self.max_in_flight
+        return None if limit is None else max(1, int(limit * MAX_LINGERING))
 
     def eligible(self, rules: BreakerRules, now_s: float) -> bool:
         """Healthy, circuit passing and not draining, all at once."""

@@ -6,12 +6,14 @@ from fakes.rig import BASELINE, LINGER_S, OPEN_S, SPECULATIVE
 
 from proxy.dispatch import Assignment
 from proxy.model import (
+    NO_DEMAND,
     ROLES,
     BackendLoad,
     Because,
     CircuitState,
     Costs,
     Decision,
+    Demand,
     LoadSnapshot,
     Policy,
     Reason,
@@ -22,8 +24,10 @@ from proxy.model import (
 from proxy.routing import health
 from proxy.routing.blackhole import HALF_LIFE_S
 from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event
+from proxy.routing.consolidate import DEMAND_S
 from proxy.routing.health import Evidence, Health, HealthRules
 from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.ramp import GOAL_IF_UNLIMITED
 from proxy.routing.rules import Rules
 from proxy.routing.threshold import NEAR
@@ -93,7 +97,12 @@ class PlainDesk:
     def __init__(self, rules: Rules, limits: tuple[int | None, int | None], now_s: float) -> None:
         self.rules = rules
         self.sides = {role: Side(role, limit) for role, limit in zip(ROLES, limits, strict=True)}
-        self.regime = Regime(since_s=now_s - rules.min_dwell_s, smoothed_at_s=now_s)
+        self.consolidates = rules.effective_policy is Policy.CONSOLIDATE
+        self.dwell_s = max(60.0, rules.min_dwell_s) if self.consolidates else rules.min_dwell_s
+        first = (
+            min((BASELINE, SPECULATIVE), key=lambda role: self.pace_s(role, NO_DEMAND)) if self.consolidates else None
+        )
+        self.regime = Regime(first or SPECULATIVE, since_s=now_s - self.dwell_s, smoothed_at_s=now_s)
         self.switches: list[Role] = []
         self.pin: Role | None = None
 
@@ -106,12 +115,25 @@ class PlainDesk:
             smoothed = before.smoothed
         to_baseline = before.role is SPECULATIVE and smoothed >= rules.leave_at - NEAR
         to_speculative = before.role is BASELINE and smoothed <= rules.enter_at + NEAR
-        switches = rules.effective_policy is Policy.THRESHOLD and now_s - before.since_s >= rules.min_dwell_s
+        demand, pays = before.demand, False
+        if self.consolidates:
+            elapsed_s = now_s - before.smoothed_at_s
+            demand = demand._replace(tok_s=demand.tok_s * exp(-elapsed_s / DEMAND_S)) if elapsed_s else demand
+            here_s, there_s = (self.pace_s(role, demand) for role in (before.role, before.role.other))
+            saved = demand.tok_s * (here_s - there_s) * self.dwell_s
+            pays = here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
+        thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
-        if switches and (to_baseline or to_speculative):
+        if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
             role, since_s = role.other, now_s
             self.switches.append(role)
-        self.regime = Regime(role, since_s, smoothed, now_s, in_flight)
+        self.regime = Regime(role, since_s, smoothed, now_s, in_flight, demand)
+
+    def pace_s(self, role: Role, demand: Demand) -> float:
+        assert self.rules.curves is not None
+        curve = self.rules.curves.at_context(demand.context_tokens).of(role)
+        assert curve is not None
+        return Paces(curve).at_demand(demand.tok_s)
 
     def snapshot(self, now_s: float) -> LoadSnapshot:
         dues = {until_s for side in self.sides.values() for until_s, _ in side.ghosts if until_s <= now_s}
@@ -133,7 +155,7 @@ class PlainDesk:
         counts = (seen.speculative.in_flight, seen.baseline.in_flight)
         rules, regime = self.rules, self.regime
         levels = (regime.smoothed, rules.enter_at, rules.leave_at, regime.role, seen.speculative.recent_failures)
-        because = Because(rules.effective_policy, *counts, *levels, self.costs(seen, traits))
+        because = Because(rules.effective_policy, *counts, *levels, self.told(seen, traits))
         if role is None:
             return Decision(None, reason, self.regime, because), 0, False
         side, weight = self.sides[role], held(seen.of(role), traits.weight)
@@ -141,6 +163,13 @@ class PlainDesk:
         side.leases.append(weight)
         side.move(Event.ADMITTED, now_s)
         self.follow(self.in_flight, now_s)
+        if self.consolidates:
+            before, context, answer = self.regime.demand
+            more = traits.weight * self.tokens(traits) / DEMAND_S
+            part = more / (before + more)
+            context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
+            answer += (self.tokens(traits) - answer) * part
+            self.regime = self.regime._replace(demand=Demand(before + more, context, answer))
         return Decision(role, reason, self.regime, because), weight, probe
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
@@ -170,6 +199,8 @@ class PlainDesk:
             return traits.asked, Reason.HEADER
         if traits.session and self.rules.request_rules:
             return BASELINE, Reason.RULE
+        if self.consolidates:
+            return self.favoured(seen, traits)
         busy = seen.speculative.in_flight + seen.speculative.recent_failures
         fits = busy == 0 or busy + traits.weight <= self.rules.leave_at
         costs = self.costs(seen, traits)
@@ -180,6 +211,29 @@ class PlainDesk:
         if self.regime.role is SPECULATIVE and not fits:
             return BASELINE, Reason.OVERFLOW
         return self.regime.role, Reason.REGIME
+
+    def tokens(self, traits: Traits) -> float:
+        return EXPECTED_TOKENS if traits.max_tokens is None else min(EXPECTED_TOKENS, traits.max_tokens)
+
+    def favoured(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
+        role = self.regime.role
+        if seen.of(role).recent_failures:
+            steps_s = []
+            for each in (role, role.other):
+                assert self.rules.curves is not None
+                curve, load = self.rules.curves.at_context(self.regime.demand.context_tokens).of(each), seen.of(each)
+                assert curve is not None
+                steps_s.append(curve.seconds_per_token(load.in_flight + load.recent_failures + traits.weight))
+            if steps_s[0] > steps_s[1]:
+                return role.other, Reason.OVERFLOW
+        return role, Reason.REGIME
+
+    def told(self, seen: LoadSnapshot, traits: Traits) -> Costs | None:
+        if not self.consolidates:
+            return self.costs(seen, traits)
+        paces_s = [self.pace_s(role, self.regime.demand) for role in ROLES]
+        first_s, second_s = (inf if pace_s >= OVERLOADED_S else self.tokens(traits) * pace_s for pace_s in paces_s)
+        return Costs(first_s, second_s, inf in (first_s, second_s), seen.baseline.recent_failures)
 
     def costs(self, seen: LoadSnapshot, traits: Traits) -> Costs | None:
         if self.rules.curves is None:
@@ -192,7 +246,7 @@ class PlainDesk:
             n = load.in_flight + load.recent_failures
             more = n + traits.weight
             delay = n * curve.seconds_per_token(n) if n else 0.0
-            added.append(EXPECTED_TOKENS * (more * curve.seconds_per_token(more) - delay))
+            added.append(self.tokens(traits) * (more * curve.seconds_per_token(more) - delay))
             beyond |= curve.extrapolated(more)
         return Costs(*added, beyond, seen.baseline.recent_failures)
 
@@ -201,7 +255,7 @@ class PlainDesk:
         if not ramps[0] or ramps[1] or not beside.eligible or load.in_flight == 0 or load.recovered_s is None:
             return False
         goal = GOAL_IF_UNLIMITED if load.max_in_flight is None else load.max_in_flight
-        kept = load.role is SPECULATIVE and self.rules.effective_policy is not Policy.MARGINAL
+        kept = load.role is SPECULATIVE and self.rules.effective_policy in (Policy.OVERFLOW, Policy.THRESHOLD)
         goal = min(goal, self.rules.leave_at) if kept else goal
         return load.in_flight + weight > ceil(goal * load.recovered_s / self.rules.ramp_s)
 

@@ -37,7 +37,7 @@ def cost(table: Table, n: int) -> float:
 
 
 @contextlib.asynccontextmanager
-async def crowded(folder: Path, **sections: Any) -> AsyncIterator[tuple[Stage, Crowd]]:
+async def crowded(folder: Path, placement: str = "separate") -> AsyncIterator[tuple[Stage, Crowd]]:
     """Engines whose streams stay under way, and a proxy that follows the curves in the folder."""
     write_curves(folder, OURS, THEIRS)
     async with (
@@ -46,7 +46,8 @@ async def crowded(folder: Path, **sections: Any) -> AsyncIterator[tuple[Stage, C
         contextlib.AsyncExitStack() as stack,
         staged(folder / "crossover.yaml", a, b) as stage,
     ):
-        stage.change(routing={"policy": "auto", "curves_file": NAME}, **sections)
+        stage.change(routing={"policy": "auto", "curves_file": NAME})
+        stage.write(f"{stage.path.read_text()}placement: {placement}\n")
         assert (await stage.reload())[0] == 200
         crowd = Crowd(stage, stack)
         yield stage, crowd
@@ -126,3 +127,23 @@ async def test_a_policy_that_needs_curves_is_refused_by_a_reload_that_names_none
         assert "without routing.curves_file" in str(said)
         await crowd.join(1)
         assert (await decisions(stage))[0]["because"]["policy"] == "marginal"
+
+
+async def test_on_shared_gpus_all_go_to_the_backend_that_serves_the_demand_sooner(tmp_path: Path) -> None:
+    async with crowded(tmp_path, "shared") as (stage, crowd):
+        await crowd.join(6)
+        assert crowd.went == [SPECULATIVE] * 6
+        told = (await decisions(stage))[0]
+        assert (told["reason"], told["because"]["policy"]) == ("regime", "consolidate")
+        assert 0 < told["because"]["speculative_cost_s"] < told["because"]["baseline_cost_s"]
+
+
+async def test_the_cost_is_told_for_as_long_an_answer_as_the_latest_of_its_route_were(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (stage, _):
+        assert (await stage.ask()).status == 200
+        desk, route = stage.app.desk, "/v1/chat/completions"
+        await until(lambda: desk.answers.expected(route) < EXPECTED_TOKENS, what="the usage of the answer")
+        expected = desk.answers.expected(route)
+        await stage.ask()
+        told = (await decisions(stage))[0]["because"]["speculative_cost_s"]
+        assert told == expected / speed_curve(OURS).tok_s(1)

@@ -143,7 +143,8 @@ def _alone(rows: tuple[Choice, ...], verdict: Verdict) -> tuple[dict[str, object
         role, way = Role.SPECULATIVE, Way.ONLY_SPECULATIVE
     return _pinned(role), (
         describe(verdict),
-        f"No policy of today speculates only above a number in flight, and {role} alone is the better one over all.",
+        f"No fixed limit lets speculation begin only above a number in flight, and {role} alone is the better one over "
+        "all; policy auto follows these curves.",
         *_lost(rows, way, verdict),
     )
 

@@ -1,0 +1,258 @@
+"""Policy `consolidate`: who is favoured at what demand, how seldom that changes, and what never happens."""
+
+from itertools import pairwise
+from math import exp, inf
+
+import pytest
+from fakes.speeds import TABLES, any_curves, bucket, curves, of_both, shipped, speed_curve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.model import (
+    BASELINE,
+    NO_DEMAND,
+    ROLES,
+    SPECULATIVE,
+    BackendLoad,
+    Decision,
+    Demand,
+    LoadSnapshot,
+    Placement,
+    Policy,
+    Reason,
+    Regime,
+    Role,
+    Traits,
+)
+from proxy.routing.consolidate import DEMAND_S, MIN_GAIN, aged, arrived, first_role
+from proxy.routing.curves import Curves
+from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.paces import OVERLOADED_S, Paces
+from proxy.routing.policy import decide, decide_by_counts, follow
+from proxy.routing.rules import CONSOLIDATED_S, Rules
+
+# Speculation wins alone, and again where demand is more than the baseline gives; the baseline wins between.
+OURS = {1: 60.0, 2: 60.0, 16: 470.0}
+THEIRS = {1: 40.0, 8: 310.0, 16: 350.0}
+TWICE = of_both(OURS, THEIRS)
+
+
+def shared(measured: Curves, **more: object) -> Rules:
+    return Rules(Policy.AUTO, Placement.SHARED, curves=measured, **more)  # type: ignore[arg-type]
+
+
+def fresh(rules: Rules, at_s: float = 0.0) -> Regime:
+    """As the desk begins."""
+    return Regime(first_role(rules), at_s - rules.dwell_s, smoothed_at_s=at_s)
+
+
+def snapshot(at_s: float, speculative: int = 0, baseline: int = 0, failures: tuple[int, int] = (0, 0)) -> LoadSnapshot:
+    first = BackendLoad(SPECULATIVE, speculative, None, failures[0])
+    return LoadSnapshot(at_s, first, BackendLoad(BASELINE, baseline, None, failures[1]))
+
+
+def at_demand(rules: Rules, tok_s: float, role: Role) -> Role:
+    """Who is favoured when nothing is in flight and the dwell is long over."""
+    regime = Regime(role, -1000.0, 0.0, 0.0, 0.0, Demand(tok_s, 1024.0))
+    return follow(rules, regime, 0, 0.0).role
+
+
+# ---------------------------------------------------------------- demand
+
+
+def test_demand_is_what_was_asked_for_in_the_last_half_minute() -> None:
+    regime = Regime(smoothed_at_s=0.0)
+    for _ in range(3):
+        regime = arrived(regime, Traits(weight=2, prompt_bytes=4000), 100.0)
+    assert regime.demand.tok_s == pytest.approx(600.0 / DEMAND_S)
+    assert aged(regime, 15.0).tok_s == pytest.approx(regime.demand.tok_s * exp(-0.5))
+    assert aged(regime, -5.0) == regime.demand, "time that goes backwards stands still"
+
+
+def test_a_steady_stream_is_told_at_its_rate() -> None:
+    rules, regime = shared(shipped("seed")), Regime(smoothed_at_s=0.0)
+    for second in range(300):
+        regime = arrived(follow(rules, regime, 3, float(second)), Traits(), 256.0)
+    assert regime.demand.tok_s == pytest.approx(EXPECTED_TOKENS, rel=0.03)
+
+
+def test_context_and_answer_are_the_means_of_those_that_ask_each_by_what_it_asks() -> None:
+    regime = Regime(smoothed_at_s=0.0)
+    for weight, tokens, answer in ((1, 100, 10.0), (1, 300, 10.0), (2, 1000, 40.0)):
+        regime = arrived(regime, Traits(weight=weight, prompt_bytes=int(tokens * BYTES_PER_TOKEN)), answer)
+    assert regime.demand.context_tokens == pytest.approx((10 * 100 + 10 * 300 + 80 * 1000) / 100)
+    assert regime.demand.answer_tokens == pytest.approx((10 * 10 + 10 * 10 + 80 * 40) / 100)
+
+
+# ---------------------------------------------------------------- who is favoured
+
+
+@settings(max_examples=300)
+@given(any_curves(), st.floats(0.1, 6000.0), st.sampled_from(ROLES), st.integers(0, 150_000))
+def test_the_role_changes_where_the_other_would_serve_all_sooner_by_a_tenth(
+    measured: Curves, tok_s: float, role: Role, tokens: int
+) -> None:
+    rules = shared(measured)
+    regime = Regime(role, -1000.0, 0.0, 0.0, 0.0, Demand(tok_s, tokens))
+    context = measured.at_context(tokens)
+    here, there = context.of(role), context.of(role.other)
+    assert here is not None
+    assert there is not None
+    here_s, there_s = Paces(here).at_demand(tok_s), Paces(there).at_demand(tok_s)
+    after = follow(rules, regime, 0, 0.0)
+    assert (after.role is not role) == (here_s >= (1 + MIN_GAIN) * there_s)
+    assert after.since_s == (0.0 if after.role is not role else -1000.0)
+
+
+@pytest.mark.parametrize(("tok_s", "favoured"), [(10, SPECULATIVE), (150, BASELINE), (400, SPECULATIVE)])
+@pytest.mark.parametrize("role", ROLES)
+def test_several_crossings_are_followed(tok_s: float, favoured: Role, role: Role) -> None:
+    assert at_demand(shared(TWICE), tok_s, role) is favoured
+
+
+def test_the_bucket_is_the_one_of_the_mean_context_of_the_demand() -> None:
+    rules = shared(curves(bucket({1: 90.0}, {1: 60.0}, 400), bucket({1: 30.0}, {1: 50.0}, 40_000)))
+    for tokens, favoured in ((400.0, SPECULATIVE), (40_000.0, BASELINE)):
+        regime = Regime(favoured.other, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, tokens))
+        assert follow(rules, regime, 0, 0.0).role is favoured
+
+
+def test_a_change_that_costs_more_than_it_saves_is_not_made() -> None:
+    rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
+    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0, 256.0))
+    # Saved in a minute: 20 tok/s x (1/50 - 1/60) s x 60 s = 4 s. Each in flight waits 256 steps of 1/60 s: 4.27 s.
+    assert follow(rules, regime._replace(smoothed=0.9, held=0.9), 0, 0.0).role is BASELINE
+    assert follow(rules, regime._replace(smoothed=1.0, held=1.0), 0, 0.0).role is SPECULATIVE
+
+
+def test_a_change_costs_less_where_answers_are_short() -> None:
+    rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
+    regime = Regime(SPECULATIVE, -1000.0, 10.0, 0.0, 10.0, Demand(20.0, 1024.0, 20.0))
+    assert follow(rules, regime, 0, 0.0).role is BASELINE
+
+
+def lower(table: dict[float, float], shares: list[float]) -> dict[float, float]:
+    return {n: speed * share for (n, speed), share in zip(sorted(table.items()), shares, strict=False)}
+
+
+LOWER = st.lists(st.floats(0.05, 0.99), min_size=7, max_size=7)
+ARRIVALS = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.01, 0.3, 2.0, 10.0, 61.0]), st.integers(1, 40)), min_size=1, max_size=60
+)
+
+
+def driven(rules: Rules, arrivals: list[tuple[float, int]]) -> list[tuple[float, Decision]]:
+    """Decisions over a minute or more: each request stays for ten arrivals."""
+    regime, now_s, flying, told = fresh(rules), 0.0, [], []
+    for wait_s, weight in arrivals:
+        now_s += wait_s
+        counts = [sum(each for role, each in flying if role is one) for one in ROLES]
+        decision = decide(rules, regime, snapshot(now_s, *counts), Traits(weight=weight, prompt_bytes=4000))
+        assert decision.role is not None
+        regime = decision.regime
+        flying = [*flying, (decision.role, weight)][-10:]
+        told.append((now_s, decision))
+    return told
+
+
+@settings(max_examples=200)
+@given(TABLES, LOWER, ARRIVALS)
+def test_where_speculation_is_never_faster_it_is_never_favoured(
+    table: dict[float, float], shares: list[float], arrivals: list[tuple[float, int]]
+) -> None:
+    table = {1.0: 50.0, **table}
+    rules = shared(of_both(lower(table, shares), table))
+    assert first_role(rules) is BASELINE
+    assert all(decision.role is BASELINE for _, decision in driven(rules, arrivals))
+
+
+@settings(max_examples=200)
+@given(any_curves(), ARRIVALS, st.sampled_from([0.0, 2.0, 90.0]))
+def test_the_regime_changes_at_most_once_a_dwell_whatever_arrives(
+    measured: Curves, arrivals: list[tuple[float, int]], min_dwell_s: float
+) -> None:
+    rules = shared(measured, min_dwell_s=min_dwell_s)
+    told = driven(rules, arrivals)
+    roles = [first_role(rules), *(decision.regime.role for _, decision in told)]
+    at_s = [now_s for (now_s, _), (one, other) in zip(told, pairwise(roles), strict=True) if one is not other]
+    assert all(later - earlier >= max(CONSOLIDATED_S, min_dwell_s) for earlier, later in pairwise(at_s))
+    assert all((decision.role, decision.reason) == (decision.because.regime, Reason.REGIME) for _, decision in told)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "min_dwell_s", "changed"), [(59.9, 2.0, False), (60.0, 2.0, True), (89.0, 90.0, False)]
+)
+def test_the_dwell_is_a_minute_or_what_was_asked_for(waited_s: float, min_dwell_s: float, changed: bool) -> None:
+    regime = Regime(SPECULATIVE, 0.0, 0.0, waited_s, 0.0, Demand(150.0, 1024.0))
+    after = follow(shared(TWICE, min_dwell_s=min_dwell_s), regime, 0, waited_s)
+    assert (after.role is BASELINE) is changed
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.1, 5.0, 20.0, 40.0, 61.0]), st.sampled_from([10.0, 150.0, 400.0])), max_size=60
+    )
+)
+def test_no_walk_of_demand_over_several_crossings_changes_the_regime_twice_in_a_dwell(
+    walk: list[tuple[float, float]],
+) -> None:
+    rules, now_s, at_s = shared(TWICE), 0.0, []
+    regime = fresh(rules)
+    for wait_s, tok_s in walk:
+        now_s += wait_s
+        after = follow(rules, regime._replace(demand=Demand(tok_s, 1024.0), smoothed_at_s=now_s), 0, now_s)
+        at_s += [now_s] if after.role is not regime.role else []
+        regime = after
+    assert all(later - earlier >= CONSOLIDATED_S for earlier, later in pairwise(at_s))
+
+
+def test_only_what_was_placed_counts_as_demand() -> None:
+    rules = shared(TWICE)
+    full = LoadSnapshot(0.0, BackendLoad(SPECULATIVE, 4, 4), BackendLoad(BASELINE, 4, 4))
+    assert decide(rules, fresh(rules), full, Traits()).regime.demand == NO_DEMAND
+    again = decide(rules, fresh(rules), snapshot(0.0), Traits(), excluded=SPECULATIVE)
+    assert again.regime.demand == NO_DEMAND, "a second attempt is the same request"
+    assert decide(rules, fresh(rules), snapshot(0.0), Traits()).regime.demand.tok_s > 0
+
+
+# ---------------------------------------------------------------- what is told, and failures
+
+
+def test_the_answers_time_on_either_backend_is_told() -> None:
+    rules = shared(TWICE)
+    regime = fresh(rules)._replace(demand=Demand(150.0, 1024.0))
+    costs = decide(rules, regime, snapshot(0.0), Traits()).because.costs
+    assert costs is not None
+    for told_s, table in ((costs.speculative_s, OURS), (costs.baseline_s, THEIRS)):
+        assert told_s == EXPECTED_TOKENS * Paces(speed_curve(table)).at_demand(150.0)
+    assert costs.extrapolated is False
+
+
+def test_demand_beyond_what_was_measured_is_told_as_infinite() -> None:
+    rules = shared(TWICE)
+    costs = decide(rules, fresh(rules)._replace(demand=Demand(400.0, 0.0)), snapshot(0.0), Traits()).because.costs
+    assert costs is not None
+    assert (costs.baseline_s, costs.extrapolated) == (inf, True)
+    assert costs.speculative_s < OVERLOADED_S
+
+
+@pytest.mark.parametrize("favoured", ROLES)
+def test_a_favoured_backend_that_fails_fast_is_passed_over_and_stays_favoured(favoured: Role) -> None:
+    rules = shared(of_both({1: 60.0, 8: 200.0}, {1: 59.0, 8: 200.0}))
+    regime = Regime(favoured, 0.0, smoothed_at_s=0.0)
+    failures = (9, 0) if favoured is SPECULATIVE else (0, 9)
+    decision = decide(rules, regime, snapshot(0.0, failures=failures), Traits())
+    assert (decision.role, decision.reason) == (favoured.other, Reason.OVERFLOW)
+    assert decision.regime.role is favoured
+    found = decide_by_counts(
+        rules,
+        regime,
+        0.0,
+        Traits(),
+        in_flight=(0, 0),
+        limits=(None, None),
+        recent_failures=failures[0],
+        baseline_failures=failures[1],
+    )
+    assert found is None, "left to the closer look"
