@@ -99,11 +99,13 @@ def weigh(chain: Chain, table: Table, around: tuple[int, int] = (0, 0)) -> Worth
     while True:
         solver, out = _system(chain, table, place)
         share = np.insert(solver.solve(-out, trans="T"), place, 1.0)
+        # Reckoned from a rare state all other shares are huge, and of either sign: their proportions are right.
+        share /= share.sum()
         usual = int(share.argmax())
-        if share[usual] <= _RARE:
+        if share[usual] <= _RARE * share[place]:
             break
         place = usual
-    share = (share / share.sum()).reshape(chain.shape)
+    share = share.reshape(chain.shape)
     held = np.add.outer(*(np.arange(size, dtype=float) for size in chain.shape)).ravel()
     # With h the delay by state, zero in one, and g the mean number in flight, each state says held - g + Q h = 0: h is
     # linear in g, which is known from the shares.

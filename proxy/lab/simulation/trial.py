@@ -158,6 +158,7 @@ class Trial:
         else:
             self.baseline -= 1
         self._desk.settle(assignment, _FINISHED)
+        self._desk.answers.heard(_ROUTE, ask.length)
         self._source.ended(self.now_s)
         while self._queue and self._place(self._queue[0]):
             self._queue.popleft()
