@@ -89,13 +89,14 @@ def _delay_grown(rates: Numbers) -> Numbers:
     return np.append(np.diff(delay), np.inf)
 
 
-def weigh(chain: Chain, table: Table, around: tuple[int, int] = (0, 0)) -> Worth:
+def weigh(chain: Chain, table: Table, around: tuple[int, int] | None = None) -> Worth:
     """What a table of choices (True: to speculative) is worth; one that names a full engine means the other.
 
-    `around` is a state to begin from; one that is rarely visited costs a second solution.
+    `around` is a state to reckon from, by default where the chain comes to rest; a rare one costs a second solution.
     """
     table = _possible(table)
-    place = around[0] * chain.shape[1] + around[1]
+    row, column = around or _rest(chain, table)
+    place = row * chain.shape[1] + column
     while True:
         solver, out = _system(chain, table, place)
         share = np.insert(solver.solve(-out, trans="T"), place, 1.0)
@@ -115,6 +116,20 @@ def weigh(chain: Chain, table: Table, around: tuple[int, int] = (0, 0)) -> Worth
     edge = float(share[-1, :].sum() + share[:-1, -1].sum())
     speculative = float(share[table].sum()) / taken
     return Worth(mean / (chain.arrivals_per_s * taken), mean, speculative, edge, delay_s, divmod(usual, chain.shape[1]))
+
+
+def _rest(chain: Chain, table: Table) -> tuple[int, int]:
+    """Where the chain would stay, or go to and fro, without chance, when it begins empty."""
+    row = column = 0
+    for _ in range(2 * sum(chain.shape)):
+        speculates = bool(table[row, column])
+        drift = chain.arrivals_per_s * speculates - chain.speculative[row, column]
+        other = chain.arrivals_per_s * (not speculates) - chain.baseline[row, column]
+        if abs(drift) >= abs(other):
+            row = min(max(row + (1 if drift > 0 else -1), 0), chain.shape[0] - 1)
+        else:
+            column = min(max(column + (1 if other > 0 else -1), 0), chain.shape[1] - 1)
+    return row, column
 
 
 def _possible(table: Table) -> Table:
