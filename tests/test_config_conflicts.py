@@ -186,3 +186,10 @@ def test_conflict_is_not_told_where_one_of_its_keys_could_not_be_read(tmp_path: 
 def test_conflict_is_told_at_the_key_that_is_in_the_file(tmp_path: Path) -> None:
     text = "backends: {speculative: {url: 'http://a:1'}, baseline: {url: 'http://b:1'}}\nlisten:\n  port: 29000\n"
     assert file_problems(tmp_path, text) == [(3, "listen.port")]
+
+
+@pytest.mark.parametrize(("policy", "told"), [("auto", "overflow"), ("threshold", "threshold")])
+def test_goals_that_no_policy_looks_at_are_told(policy: str, told: str) -> None:
+    backends = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://b:2"}}
+    (message,) = cautions(from_mapping({"backends": backends, "routing": {"policy": policy, "slo": {"tpot_s": 0.03}}}))
+    assert message.startswith(f"routing.slo: moves no request, since policy {told} does not look at it; mend: ")

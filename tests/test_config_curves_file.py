@@ -231,6 +231,12 @@ def test_a_file_that_is_not_there_is_told_at_the_key_that_names_it(tmp_path: Pat
     assert "names no regular file" in problem.message
 
 
+def test_the_prefill_of_either_backend_is_read_where_it_is_told(tmp_path: Path) -> None:
+    told = context(speculative_prefill_tok_s=7352, baseline_prefill_tok_s=7400.5)
+    curves = read(tmp_path, yaml.safe_dump(measured(contexts=[told, context(context_tokens=8192)])))
+    assert [each.prefill_tok_s for each in curves.contexts] == [(7352.0, 7400.5), (None, None)]
+
+
 def test_a_policy_that_needs_speeds_which_the_file_lacks_is_refused(tmp_path: Path) -> None:
     write(tmp_path, measured(contexts=[context(), context(context_tokens=8192, speculative=[])]))
     with pytest.raises(InvalidConfig) as caught:

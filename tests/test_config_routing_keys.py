@@ -5,7 +5,7 @@ import pytest
 from proxy.config import from_mapping
 from proxy.config.routing_keys import Rule
 from proxy.model import Role
-from proxy.routing.policy import RequestRule, RuleKind
+from proxy.routing.policy import Goals, RequestRule, RuleKind
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,15 @@ def test_a_rule_that_is_not_whole_is_refused(values: object) -> None:
 def test_a_rule_says_the_same_to_routing() -> None:
     rule = Rule.model_validate({"when": "long_prompt", "role": "baseline", "min_prompt_bytes": 5})
     assert rule.request_rule() == RequestRule(RuleKind.LONG_PROMPT, Role.BASELINE, 5)
+
+
+@pytest.mark.parametrize(
+    ("slo", "goals"),
+    [(None, None), ({"ttft_s": 2}, Goals(ttft_s=2.0)), ({"ttft_s": 2, "tpot_s": 0.03}, Goals(2.0, 0.03))],
+)
+def test_goals_reach_routing_where_there_are_any(slo: object, goals: Goals | None) -> None:
+    urls = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://a:2"}}
+    assert from_mapping({"backends": urls, "routing": {"slo": slo}}).rules().goals == goals
 
 
 @pytest.mark.parametrize(("leave_at", "enters_at"), [(1, 0), (2, 1), (3, 2), (4, 2), (9, 5), (40, 20)])

@@ -9,7 +9,7 @@ from proxy.routing.buckets import buckets
 from proxy.routing.curves import SpeedCurve
 
 
-def same(curve: SpeedCurve) -> SpeedCurve:
+def same(curve: SpeedCurve, _prefill_tok_s: float | None) -> SpeedCurve:
     return curve
 
 

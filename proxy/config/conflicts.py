@@ -57,7 +57,7 @@ def missing_speeds(settings: Settings, curves: Curves | None) -> str | None:
 
 def cautions(settings: Settings) -> tuple[str, ...]:
     """What is allowed and rarely meant, to be said at each start."""
-    return (*_open_admin(settings), *contradictions(settings))
+    return (*_open_admin(settings), *_idle_goals(settings), *contradictions(settings))
 
 
 def _open_admin(settings: Settings) -> Iterator[str]:
@@ -66,6 +66,15 @@ def _open_admin(settings: Settings) -> Iterator[str]:
         yield (
             f"admin.host: {admin.host} may be reached from other machines, and whoever reaches it may pin, drain and "
             "reload; mend: set admin.token or admin.token_file, or listen on 127.0.0.1"
+        )
+
+
+def _idle_goals(settings: Settings) -> Iterator[str]:
+    rules = settings.rules()
+    if rules.goals is not None and rules.effective_policy is not Policy.MARGINAL:
+        yield (
+            f"routing.slo: moves no request, since policy {rules.effective_policy} does not look at it; mend: give "
+            "curves_file the speeds of both backends and set policy: auto with placement: separate, or remove it"
         )
 
 

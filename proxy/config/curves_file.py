@@ -31,6 +31,7 @@ MAX_CONTEXT_TOKENS = 100_000_000
 _TEXT_KEYS = frozenset({"measured_at", "model", "reason", *ROLES})
 
 Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
+Intake = Annotated[float, Field(ge=LEAST, le=MOST, json_schema_extra={WORDS: "prompt tokens a second"})]
 Speed = Annotated[float, Field(ge=LEAST, le=MOST, json_schema_extra={WORDS: "output tokens a second"})]
 
 
@@ -168,6 +169,8 @@ class ContextEntry(Section):
     speculative: Speeds = ()
     baseline: Speeds = ()
     ratio: Annotated[tuple[RatioEntry, ...], Field(strict=False), BeforeValidator(_listed)] = ()
+    speculative_prefill_tok_s: Intake | None = None
+    baseline_prefill_tok_s: Intake | None = None
 
     @model_validator(mode="after")
     def _crossings_fit_the_verdict(self) -> Self:
@@ -186,7 +189,12 @@ class ContextEntry(Section):
         )
         contrasts = tuple(each.contrast() for each in self.ratio)
         return ContextCurves(
-            self.context_tokens, speculative, baseline, Verdict(self.verdict, crossings, self.reason), contrasts
+            self.context_tokens,
+            speculative,
+            baseline,
+            Verdict(self.verdict, crossings, self.reason),
+            contrasts,
+            (self.speculative_prefill_tok_s, self.baseline_prefill_tok_s),
         )
 
 

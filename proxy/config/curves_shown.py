@@ -38,6 +38,8 @@ def _context(context: ContextCurves) -> dict[str, Any]:
         "speculative": _points(context.speculative),
         "baseline": _points(context.baseline),
         "contrasts": [_contrast(each) for each in context.contrasts],
+        "speculative_prefill_tok_s": context.prefill_tok_s[0],
+        "baseline_prefill_tok_s": context.prefill_tok_s[1],
     }
 
 

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from proxy.config.sections import MAX_SEQUENCES, FileName, Section, Word
 from proxy.model import Policy, Role
-from proxy.routing.policy import RequestRule, RuleKind
+from proxy.routing.policy import Goals, RequestRule, RuleKind
 
 
 class Rule(Section):
@@ -34,6 +34,20 @@ class Rule(Section):
     def request_rule(self) -> RequestRule:
         """The same for routing."""
         return RequestRule(self.when, self.role, self.min_prompt_bytes or 0)
+
+
+class Slo(Section):
+    """What an answer should not be slower than. Policy marginal only."""
+
+    ttft_s: Annotated[float, Field(gt=0, le=3600)] | None = None
+    """Time to the first token, from the prompt's length and the prefill that curves_file tells; null: any."""
+    tpot_s: Annotated[float, Field(gt=0, le=60)] | None = None
+    """Time for each further token, as predicted when a request is placed; null: any. Where a backend is predicted to be
+    slower each second of lateness counts tenfold."""
+
+    def goals(self) -> Goals | None:
+        """The same for routing; None where nothing is asked for."""
+        return None if self.ttft_s is None and self.tpot_s is None else Goals(self.ttft_s, self.tpot_s)
 
 
 class Routing(Section):
@@ -77,6 +91,8 @@ class Routing(Section):
     file's folder. Policies marginal and consolidate route by them, and with them auto takes one of these; the verdict
     is only for people. They are shown on the operators' port (/curves, /status) and by `crossover check`, which warns
     where the policy contradicts them. A changed file is taken over."""
+
+    slo: Slo = Slo()
 
     def enters_at(self) -> int:
         """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""

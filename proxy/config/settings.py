@@ -278,6 +278,7 @@ class Settings(Section):
             request_rules=tuple(rule.request_rule() for rule in routing.rules),
             ramp_s=routing.ramp_s,
             curves=self._sources.curves,
+            goals=routing.slo.goals(),
         )
 
     def breaker_rules(self) -> BreakerRules:

@@ -25,15 +25,16 @@ class Buckets(Generic[Made]):
         return self.made[bisect_left(self.bounds, tokens)]
 
 
-def buckets(curves: Curves | None, make: Callable[[SpeedCurve], Made]) -> Buckets[Made] | None:
-    """What `make` makes of each curve; None where a bucket lacks the curve of a backend, or there are no curves."""
+def buckets(curves: Curves | None, make: Callable[[SpeedCurve, float | None], Made]) -> Buckets[Made] | None:
+    """What `make` makes of each curve and its backend's prefill, prompt tok/s where that is known. None where a bucket
+    lacks the curve of a backend, or there are no curves."""
     if curves is None or not curves.whole:
         return None
     # Behind a bucket of no token at all one of a single token is never the nearest.
     known = {max(each.context_tokens, 1): each for each in reversed(curves.contexts)}
     lengths = sorted(known)
     made = tuple(
-        (make(each.speculative), make(each.baseline))
+        (make(each.speculative, each.prefill_tok_s[0]), make(each.baseline, each.prefill_tok_s[1]))
         for each in map(known.__getitem__, lengths)
         if each.speculative is not None and each.baseline is not None
     )

@@ -72,13 +72,17 @@ class SpeedCurve:
 
 @dataclass(frozen=True, slots=True)
 class ContextCurves:
-    """What was measured around one length of context, tokens; a curve is None where that backend was not measured."""
+    """What was measured around one length of context, tokens; a curve is None where that backend was not measured.
+
+    `prefill_tok_s` are the prompt tokens a second that each takes in, speculative first; None where not known.
+    """
 
     context_tokens: int
     speculative: SpeedCurve | None
     baseline: SpeedCurve | None
     verdict: Verdict
     contrasts: tuple[Contrast, ...] = ()
+    prefill_tok_s: tuple[float | None, float | None] = (None, None)
 
     def of(self, role: Role) -> SpeedCurve | None:
         """The curve of one role's backend."""

@@ -24,6 +24,8 @@ class Delays:
     """n d(n) of one backend: the seconds for a token, summed over the n sequences in flight."""
 
     curve: SpeedCurve
+    prefill_tok_s: float | None = None
+    """Prompt tokens a second that the backend takes in; None where it is not known."""
     listed: tuple[float, ...] = field(init=False, repr=False, compare=False)
     """n d(n) for n from 0 to MAX_LISTED."""
     steps: tuple[float, ...] = field(init=False, repr=False, compare=False)
@@ -46,9 +48,9 @@ class Delays:
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def delays(curve: SpeedCurve) -> Delays:
+def delays(curve: SpeedCurve, prefill_tok_s: float | None = None) -> Delays:
     """The delays of one curve; of one seen lately they are not listed anew."""
-    return Delays(curve)
+    return Delays(curve, prefill_tok_s)
 
 
 def _total(curve: SpeedCurve, n: int) -> float:

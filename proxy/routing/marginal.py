@@ -7,12 +7,20 @@ and it knows no limits: eligibility and room come after (policy.py).
 from proxy.model import BASELINE, SPECULATIVE, Costs, Reason, Role, Traits
 from proxy.routing.buckets import Buckets
 from proxy.routing.delays import Delays
+from proxy.routing.rules import Goals
 
 # What one sequence is expected to generate where the caller does not say: as long as the mean of published traces.
 EXPECTED_TOKENS = 256.0
 
-# Bytes of a request's body for a token of its context: English and code in JSON. It only picks a bucket.
+# Bytes of a request's body for a token of its context: English and code in JSON.
 BYTES_PER_TOKEN = 4.0
+
+# A longer prompt is none that any of these engines takes: such a body is images, of which bytes tell nothing.
+MAX_PROMPT_TOKENS = 131_072.0
+
+# A second beyond a goal weighs as ten of mere delay: it is kept where any backend can, and others are not held up
+# without end where none can.
+LATE_COUNTS = 10.0
 
 _CHEAPER = Reason.CHEAPER
 
@@ -24,20 +32,51 @@ def answer_tokens(traits: Traits, expected_tokens: float) -> float:
 
 
 def costs(
-    tables: Buckets[Delays], traits: Traits, tokens: float, in_flight: tuple[int, int], baseline_failures: int
+    tables: Buckets[Delays],
+    traits: Traits,
+    tokens: float,
+    in_flight: tuple[int, int],
+    baseline_failures: int,
+    *,
+    goals: Goals | None = None,
 ) -> Costs:
     """What a request would add beside so many sequences on each backend, speculative first and with its recent failures
-    in it; each of its own is expected to generate `tokens`."""
+    in it; each of its own is expected to generate `tokens`.
+
+    While the prompt is read none of them gains a token: that is added where the prefill of both is known. All of the
+    prompt is taken to be new to both, since what they hold of it is not known. Lateness against `goals` is added too.
+    """
     speculative, baseline = in_flight
     first, second = tables.at_context(traits.prompt_bytes / BYTES_PER_TOKEN)
     weight = traits.weight
     baseline += baseline_failures
+    first_s, second_s = tokens * first.added(speculative, weight), tokens * second.added(baseline, weight)
+    if first.prefill_tok_s is not None and second.prefill_tok_s is not None:
+        prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
+        first_s += prompt / first.prefill_tok_s * (speculative + weight)
+        second_s += prompt / second.prefill_tok_s * (baseline + weight)
+    if goals is not None:
+        first_s += lateness_s(goals, first, speculative + weight, traits, tokens)
+        second_s += lateness_s(goals, second, baseline + weight, traits, tokens)
     return Costs(
-        tokens * first.added(speculative, weight),
-        tokens * second.added(baseline, weight),
+        first_s,
+        second_s,
         first.curve.extrapolated(speculative + weight) or second.curve.extrapolated(baseline + weight),
         baseline_failures,
     )
+
+
+def lateness_s(goals: Goals, delays: Delays, in_flight: int, traits: Traits, tokens: float) -> float:
+    """How much later than `goals` a request is predicted to be on a backend that then has `in_flight` sequences, in
+    seconds times LATE_COUNTS. The first token comes a step after the prefill, as far as that is known."""
+    step_s, late_s = delays.total(in_flight) / in_flight, 0.0
+    if goals.ttft_s is not None:
+        prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
+        prefill_s = 0.0 if delays.prefill_tok_s is None else prompt / delays.prefill_tok_s
+        late_s += max(0.0, prefill_s + step_s - goals.ttft_s)
+    if goals.tpot_s is not None:
+        late_s += max(0.0, step_s - goals.tpot_s) * tokens
+    return LATE_COUNTS * late_s
 
 
 def prefer(told: Costs) -> tuple[Role, Reason]:

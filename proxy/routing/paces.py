@@ -47,6 +47,6 @@ class Paces:
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def paces(curve: SpeedCurve) -> Paces:
-    """The paces of one curve; of one seen lately they are not listed anew."""
+def paces(curve: SpeedCurve, _prefill_tok_s: float | None = None) -> Paces:
+    """The paces of one curve, while decoding; of one seen lately they are not listed anew."""
     return Paces(curve)

@@ -20,10 +20,11 @@ from proxy.model import (
 from proxy.routing import consolidate, marginal, overflow, ramp, threshold
 from proxy.routing.consolidate import first_role
 from proxy.routing.marginal import EXPECTED_TOKENS
-from proxy.routing.rules import RequestRule, RuleKind, Rules
+from proxy.routing.rules import Goals, RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
 
 __all__ = [
+    "Goals",
     "RequestRule",
     "RuleKind",
     "Rules",
@@ -131,7 +132,7 @@ def decide_by_counts(
         role, reason = BASELINE, _OVERFLOW
     if rules.delays is not None:
         tokens = marginal.answer_tokens(traits, expected_tokens)
-        costs = marginal.costs(rules.delays, traits, tokens, (busy, baseline), baseline_failures)
+        costs = marginal.costs(rules.delays, traits, tokens, (busy, baseline), baseline_failures, goals=rules.goals)
         if policy is _MARGINAL:
             role, reason = marginal.prefer(costs)
     elif policy is _CONSOLIDATE:
@@ -200,7 +201,8 @@ def _costs(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits,
     if rules.delays is None:
         return consolidate.costs(rules, regime, tokens, baseline.recent_failures)
     busy = speculative.in_flight + speculative.recent_failures
-    return marginal.costs(rules.delays, traits, tokens, (busy, baseline.in_flight), baseline.recent_failures)
+    counts, failures = (busy, baseline.in_flight), baseline.recent_failures
+    return marginal.costs(rules.delays, traits, tokens, counts, failures, goals=rules.goals)
 
 
 def _prefer(

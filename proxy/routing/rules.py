@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from proxy.model import Placement, Policy, Role, Traits
 from proxy.routing.buckets import Buckets, buckets
@@ -42,6 +43,13 @@ class RequestRule:
         return traits.prompt_bytes >= self.min_prompt_bytes
 
 
+class Goals(NamedTuple):
+    """What an answer should not be slower than: seconds to the first token and for each further one; None: any."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Everything `decide` needs to know of the configuration.
@@ -50,7 +58,8 @@ class Rules:
     gets here); `min_dwell_s` is the least time between two regime changes and `smoothing_s` the time constant of the
     smoothed count, 0 for none. `pin` is the role of policy `pinned`; `operator_pin` is set at run time and overrules
     everything. The first of `request_rules` that matches a request decides; `allow_header` lets clients ask for a role.
-    `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds.
+    `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds, and
+    `goals` what policy `marginal` keeps answers within as far as it can.
     """
 
     policy: Policy = Policy.AUTO
@@ -65,6 +74,7 @@ class Rules:
     operator_pin: Role | None = None
     ramp_s: float = 10.0
     curves: Curves | None = field(default=None, repr=False)
+    goals: Goals | None = None
     effective_policy: Policy = field(init=False, repr=False, compare=False)
     """The policy in force. With curves of both backends `auto` is `marginal` on separate GPUs and `consolidate` on
     shared ones; without, `overflow` and `threshold`, which then stand in for these two also by name. Never AUTO."""

@@ -248,6 +248,7 @@ class PlainDesk:
             delay = n * curve.seconds_per_token(n) if n else 0.0
             added.append(self.tokens(traits) * (more * curve.seconds_per_token(more) - delay))
             beyond |= curve.extrapolated(more)
+            assert context.prefill_tok_s == (None, None), "lock step is tried without prefill"
         return Costs(*added, beyond, seen.baseline.recent_failures)
 
     def is_held_back(self, load: BackendLoad, beside: BackendLoad, weight: int) -> bool:

@@ -17,13 +17,21 @@ TABLES = st.dictionaries(st.integers(1, 300).map(float), st.floats(1.0, 5000.0),
 BUCKETS = st.lists(st.integers(0, 100_000), min_size=1, max_size=3, unique=True).map(sorted)
 
 
+PREFILLS = st.tuples(*[st.none() | st.floats(100.0, 50_000.0)] * 2)
+
+
 def speed_curve(table: Table) -> SpeedCurve:
     return SpeedCurve(tuple(SpeedPoint(*point) for point in sorted(table.items())))
 
 
-def bucket(speculative: Table | None, baseline: Table | None, tokens: int = 1024) -> ContextCurves:
+def bucket(
+    speculative: Table | None,
+    baseline: Table | None,
+    tokens: int = 1024,
+    prefill_tok_s: tuple[float | None, float | None] = (None, None),
+) -> ContextCurves:
     ours, theirs = (None if table is None else speed_curve(table) for table in (speculative, baseline))
-    return ContextCurves(tokens, ours, theirs, UNKNOWN)
+    return ContextCurves(tokens, ours, theirs, UNKNOWN, prefill_tok_s=prefill_tok_s)
 
 
 def curves(*buckets: ContextCurves) -> Curves:
@@ -44,4 +52,4 @@ def shipped(name: str) -> Curves:
 
 @st.composite
 def any_curves(draw: st.DrawFn) -> Curves:
-    return curves(*(bucket(draw(TABLES), draw(TABLES), tokens) for tokens in draw(BUCKETS)))
+    return curves(*(bucket(draw(TABLES), draw(TABLES), tokens, draw(PREFILLS)) for tokens in draw(BUCKETS)))
