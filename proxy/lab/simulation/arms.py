@@ -118,7 +118,8 @@ def measured(bench: Bench) -> Curves:
         mean = log(point.speculative / point.baseline)
         contrasts.append(Contrast(point.concurrency, mean, mean, mean))
     drafted, plain = (_speeds(curve, bench.paces[role], role) for role in ROLES)
-    context = ContextCurves(curve.context_tokens, drafted, plain, judge(contrasts), tuple(contrasts))
+    prefill = (curve.prefill_tokens_per_s, curve.prefill_tokens_per_s)
+    context = ContextCurves(curve.context_tokens, drafted, plain, judge(contrasts), tuple(contrasts), prefill)
     return Curves((context,), "simulated", bench.placement, curve.model)
 
 
