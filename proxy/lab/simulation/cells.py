@@ -15,8 +15,9 @@ from proxy.lab.simulation.tally import Slo, Span, Tally, mean, regret, span, tal
 from proxy.lab.simulation.trial import Trial
 from proxy.model import ROLES
 
-# A tenth of the requests lets the engines fill before any counts.
-WARM_SHARE = 0.1
+# Before any request counts, a tenth of them lets the engines fill, and this much time lets a policy with a memory find
+# its regime: three dwells of the slowest.
+WARM_SHARE, WARM_S = 0.1, 180.0
 
 # Fixed rules are first tried on so many seeds, and the best few of them on all.
 _SIEVE_SEEDS, _SIEVE_KEPT = 2, 3
@@ -129,7 +130,7 @@ class _Runs:
         known = self._known.get((one.name, seed))
         if known is None:
             trial = Trial(one, self._bounds, self._cell.arrivals.source(self.rate_per_s, seed))
-            warm = round(WARM_SHARE * self.conduct.requests)
+            warm = round(max(WARM_SHARE * self.conduct.requests, WARM_S * self.rate_per_s))
             known = tally(trial.run(warm, warm + self.conduct.requests), self.conduct.slo)
             self._known[one.name, seed] = known
             self.simulated += trial.times.offered
