@@ -61,6 +61,7 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
     engine = commands.add_parser("engine", help="run one embedded engine")
     curves = commands.add_parser("curves", help="list, show and fit the published curves")
     calibrate = commands.add_parser("calibrate", help="measure where the crossover is, and whether there is one")
+    simulate = commands.add_parser("simulate", help="policies against the best that can be done, on a virtual clock")
     if {"load", "engine", "curves", "calibrate"} & set(first):
         from proxy.lab import curves_command, engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
 
@@ -71,10 +72,15 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
         from proxy.lab.calibration import command  # noqa: PLC0415
 
         command.add_arguments(calibrate)
+    if "simulate" in first:
+        from proxy.lab.simulation import command as simulation  # noqa: PLC0415
+
+        simulation.add_arguments(simulate)
     load.set_defaults(run=_load)
     engine.set_defaults(run=_engine)
     curves.set_defaults(run=_curves)
     calibrate.set_defaults(run=_calibrate)
+    simulate.set_defaults(run=_simulate)
 
 
 def _add_status(commands: Any) -> None:
@@ -146,6 +152,12 @@ def _curves(options: argparse.Namespace) -> int:
     from proxy.lab import curves_command  # noqa: PLC0415
 
     return curves_command.run(options)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from proxy.lab.simulation import command  # noqa: PLC0415
+
+    return command.run(options)
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -19,13 +19,14 @@ class PrefixCache:
 
     def match(self, blocks: Sequence[int]) -> int:
         """Tokens of the longest held prefix of `blocks`; what matches counts as used just now."""
-        held = 0
-        for block in blocks:
-            if block not in self._blocks:
-                break
-            held += 1
-        self._touch(blocks[:held])
-        return held * BLOCK_TOKENS
+        held = self.held(blocks)
+        self._touch(blocks[: held // BLOCK_TOKENS])
+        return held
+
+    def held(self, blocks: Sequence[int]) -> int:
+        """The same for one who only looks."""
+        missing = (place for place, block in enumerate(blocks) if block not in self._blocks)
+        return next(missing, len(blocks)) * BLOCK_TOKENS
 
     def keep(self, blocks: Iterable[int], room_tokens: int) -> None:
         """Hold `blocks` as the most recently used, and let go of the oldest until all fits `room_tokens`."""

@@ -118,15 +118,15 @@ def decide_by_counts(
     a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's;
     `baseline_failures` are told where the rules go by curves, and 0 without.
     """
-    if not rules.policy_alone or (traits.asked is not None and rules.allow_header):
-        return None
-    if regime.smoothed_at_s == _NEVER_S:
+    if not rules.policy_alone or regime.smoothed_at_s == _NEVER_S or (traits.asked is not None and rules.allow_header):
         return None
     (speculative, baseline), weight = in_flight, traits.weight
     # With the request's own weight at once: a smoothed count takes a new number in only as time passes (see _hold).
     current = follow(rules, regime, speculative + baseline + weight, at_s)
     policy, leave_at = rules.effective_policy, rules.leave_at
-    role, reason = (current.role, _REGIME) if policy is _THRESHOLD else (SPECULATIVE, _ROOM)
+    role, reason = SPECULATIVE, _ROOM
+    if policy is _THRESHOLD:
+        role, reason = current.role, _REGIME
     busy, costs = speculative + recent_failures, None
     if role is SPECULATIVE and busy and busy + weight > leave_at:
         role, reason = BASELINE, _OVERFLOW
@@ -141,7 +141,9 @@ def decide_by_counts(
         tokens = marginal.answer_tokens(traits, expected_tokens)
         costs = consolidate.costs(rules, current, tokens, baseline_failures)
         role, reason, current = current.role, _REGIME, consolidate.arrived(current, traits, tokens)
-    counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
+    counted, limit = speculative, limits[0]
+    if role is BASELINE:
+        counted, limit = baseline, limits[1]
     if limit is not None and counted + weight > limit:
         return None
     because = Because(

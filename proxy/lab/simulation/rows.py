@@ -1,0 +1,99 @@
+"""Rows of a comparison as JSON, and as a table for a terminal. Pictures are in plots.py."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from proxy import __version__
+from proxy.lab.loadtable import aligned
+from proxy.lab.simulation.cells import ORACLES, Row
+from proxy.lab.simulation.tally import Span
+
+_HEAD = ("policy", "mean s", "± 95 %", "p99 s", "ttft s", "goodput", "speculative", "waited", "switches")
+
+
+def as_json(rows: Sequence[Row]) -> bytes:
+    """All rows as one document; durations in seconds, shares from 0 to 1, a regret of 0.02 is 2 % more time."""
+    made = {"made_by": f"crossover {__version__} simulate", "rows": [_plain(row) for row in rows]}
+    return orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One block for each cell, a line for each way in it, and what the oracles reach."""
+    cells: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row.curve, row.placement, row.arrivals, row.load), []).append(row)
+    return "\n".join(_block(block) for block in cells.values())
+
+
+def _block(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    asked = [name for name in ORACLES if name in first.oracle]
+    load = "its own pace" if first.load is None else f"load {first.load:g} ({first.rate_per_s:.3g} requests/s)"
+    head = f"{first.curve}, {first.placement} GPUs, {first.arrivals}, {load}\n"
+    lines = [(*_HEAD, *(f"above {name}" for name in asked))]
+    lines += [_line(row, asked) for row in rows]
+    return head + aligned(lines) + "".join(_oracle(first, name) for name in asked)
+
+
+def _line(row: Row, asked: Sequence[str]) -> tuple[str, ...]:
+    seen = row.tally
+    return (
+        row.policy,
+        f"{seen.mean_e2e_s:.3f}",
+        _half_width(row.mean_e2e_s),
+        f"{seen.p99_e2e_s:.2f}",
+        f"{seen.mean_ttft_s:.3f}",
+        f"{seen.goodput:.1%}",
+        f"{seen.share_speculative:.0%}",
+        f"{seen.waited:.0%}",
+        f"{seen.switches:.1f}",
+        *(_above(row.regret[name]) for name in asked),
+    )
+
+
+def _oracle(row: Row, name: str) -> str:
+    held = row.oracle[name]
+    foretold = f", its chain foretells {row.foretold_s:.3f}" if name == "o1" and row.foretold_s is not None else ""
+    return f"{name}: {held.name}, mean {held.mean_e2e_s:.3f} s{foretold}\n"
+
+
+def _half_width(found: Span) -> str:
+    return "-" if found.high is None or found.low is None else f"{(found.high - found.low) / 2:.3f}"
+
+
+def _above(found: Span) -> str:
+    if found.low is None or found.high is None:
+        return f"{found.mean:+.1%}"
+    return f"{found.mean:+.1%} ± {(found.high - found.low) / 2:.1%}"
+
+
+def _plain(row: Row) -> Mapping[str, Any]:
+    return {
+        "curve": row.curve,
+        "placement": row.placement,
+        "policy": row.policy,
+        "load": row.load,
+        "arrivals": row.arrivals,
+        "rate_per_s": row.rate_per_s,
+        "seeds": row.seeds,
+        "requests": row.requests,
+        **row.tally._asdict(),
+        "mean_e2e_ci95_s": [row.mean_e2e_s.low, row.mean_e2e_s.high],
+        "oracle": {name: _held(row, name) for name in ORACLES},
+        "foretold_o1_s": row.foretold_s,
+        "oracle_policy": {name: row.oracle[name].name for name in ORACLES if name in row.oracle},
+        "regret": {name: _regret(row.regret, name) for name in ORACLES},
+        "regret_p99": {name: _regret(row.regret_p99, name) for name in ORACLES},
+    }
+
+
+def _held(row: Row, name: str) -> float | None:
+    return row.oracle[name].mean_e2e_s if name in row.oracle else None
+
+
+def _regret(found: Mapping[str, Span], name: str) -> Mapping[str, Any] | None:
+    if name not in found:
+        return None
+    return {"mean": found[name].mean, "ci95": [found[name].low, found[name].high]}

@@ -1,0 +1,213 @@
+"""Engines that share their speed among all sequences of their batch: the engine model without its single steps.
+
+Between two changes of the batch each sequence gains the same tokens per second, so what all have gained is one number
+per engine, and the next to end is the one that wants least of it. A change costs the logarithm of the batch instead of
+a step of all of it; lab/engine.py takes every step, and tests hold the two together. Not here: jitter and the chance
+of each acceptance, of which only the means are left, and who sends requests.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+
+from proxy.lab.engine import MAX_RESERVED_OUTPUT
+from proxy.lab.prefix_cache import PrefixCache
+from proxy.lab.simulation.pace import Pace
+
+_NEVER_S = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One request as an engine has it.
+
+    `step_share` is how much of a step is left when it comes, 0 to 1: prompts are taken in between two steps. What
+    follows is filled in on the way, instants in seconds.
+    """
+
+    prompt_tokens: int
+    length: int
+    step_share: float = 0.0
+    blocks: tuple[int, ...] = ()
+    cached_tokens: int = 0
+    first_at_s: float = 0.0
+    ended_at_s: float = 0.0
+    unfilled: int = 0
+    ends_at_tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What bounds one engine, as in lab/engine.py: `max_running` sequences, of so many tokens in all."""
+
+    max_running: int
+    kv_tokens: int
+    prefill_tokens_per_s: float
+    chunk_tokens: int = 8192
+
+
+@dataclass(slots=True, eq=False)
+class Station:
+    """One engine. `gained` is what a sequence that had been there from the start would have, in tokens."""
+
+    pace: Pace
+    bounds: Bounds
+    gained: float = 0.0
+    tokens_per_s: float = 0.0
+    running: list[tuple[float, int, Task]] = field(default_factory=list)
+    filling: deque[Task] = field(default_factory=deque)
+    waiting: deque[Task] = field(default_factory=deque)
+    reserved: int = 0
+    cache: PrefixCache = field(default_factory=PrefixCache)
+
+    @property
+    def has_prompts(self) -> bool:
+        """Whether a prompt is there that has not been filled."""
+        return bool(self.filling or self.waiting)
+
+    def fill(self) -> float:
+        """Admit what there is room for and fill one chunk of prompts; the seconds it takes."""
+        while self.waiting and self._has_room(self.waiting[0]):
+            self._admit(self.waiting.popleft())
+        budget = self.bounds.chunk_tokens
+        for task in self.filling:
+            part = min(budget, task.unfilled)
+            task.unfilled -= part
+            budget -= part
+            if not budget:
+                break
+        return (self.bounds.chunk_tokens - budget) / self.bounds.prefill_tokens_per_s
+
+    def join(self, number: "count[int]") -> list[Task]:
+        """Begin to decode what has been filled."""
+        joined = []
+        while self.filling and not self.filling[0].unfilled:
+            task = self.filling.popleft()
+            task.ends_at_tokens = self.gained + task.length + self.pace.surplus_tokens
+            heappush(self.running, (task.ends_at_tokens, next(number), task))
+            if task.blocks:
+                self.cache.keep(task.blocks, self.bounds.kv_tokens - self.reserved)
+            joined.append(task)
+        return joined
+
+    def end(self) -> Task:
+        """The sequence that has gained all it wanted."""
+        ends_at_tokens, _, task = heappop(self.running)
+        # To the last digit, so that sequences of one length end together. An empty engine begins anew: near zero a
+        # number keeps more digits than after a long day.
+        self.gained = ends_at_tokens if self.running else 0.0
+        self.reserved -= _reservation(task)
+        return task
+
+    def _has_room(self, task: Task) -> bool:
+        admitted = len(self.running) + len(self.filling)
+        if admitted >= self.bounds.max_running:
+            return False
+        return admitted == 0 or self.reserved + _reservation(task) <= self.bounds.kv_tokens
+
+    def _admit(self, task: Task) -> None:
+        if task.blocks:
+            task.cached_tokens = min(self.cache.match(task.blocks), max(0, task.prompt_tokens - 1))
+        task.unfilled = task.prompt_tokens - task.cached_tokens
+        self.reserved += _reservation(task)
+        if task.blocks:
+            self.cache.shrink(self.bounds.kv_tokens - self.reserved)
+        self.filling.append(task)
+
+
+class Gpus:
+    """The GPUs of one engine, or of two that share them: while both decode their steps alternate, and a chunk of
+    prompts holds up all of them. The owner calls `fire` at `next_at_s`, and `submit` at no time after it."""
+
+    __slots__ = ("_chunk_ends", "_cycle_s", "_number", "_prompts_at_s", "_stalled", "next_at_s", "now_s", "stations")
+
+    def __init__(self, *stations: Station) -> None:
+        self.stations = stations
+        self.now_s = 0.0
+        self.next_at_s = _NEVER_S
+        self._stalled = False
+        self._prompts_at_s = _NEVER_S
+        self._cycle_s = 0.0
+        self._number = count()
+
+    def submit(self, station: Station, task: Task, now_s: float) -> None:
+        """Give a request to one of the engines."""
+        station.waiting.append(task)
+        if self._stalled or self._prompts_at_s != _NEVER_S:
+            return
+        self._advance(now_s)
+        self._prompts_at_s = now_s + task.step_share * self._cycle_s
+        self.next_at_s = min(self.next_at_s, self._prompts_at_s)
+
+    def fire(self) -> Task | None:
+        """Let happen what is due at `next_at_s`; the request that ends by it, if one does."""
+        self._advance(self.next_at_s)
+        if self._stalled:
+            self._end_chunk()
+            return None
+        if self.now_s >= self._prompts_at_s:
+            self._begin_chunk()
+            return None
+        station = min(self.stations, key=_left_s)
+        task = station.end()
+        task.ended_at_s = self.now_s
+        if self._prompts_at_s == _NEVER_S and station.waiting:
+            self._prompts_at_s = self.now_s  # it has made room
+        self._retime()
+        if not self._cycle_s and self._prompts_at_s != _NEVER_S:
+            self._prompts_at_s = self.next_at_s = self.now_s  # no step is left to wait for
+        return task
+
+    def _advance(self, now_s: float) -> None:
+        if not self._stalled:
+            elapsed_s = now_s - self.now_s
+            for station in self.stations:
+                station.gained += elapsed_s * station.tokens_per_s
+        self.now_s = now_s
+
+    def _begin_chunk(self) -> None:
+        self._prompts_at_s = _NEVER_S
+        taken_s = sum(station.fill() for station in self.stations if station.has_prompts)
+        if taken_s or any(station.filling for station in self.stations):
+            self._stalled = True
+            self.next_at_s = self.now_s + taken_s
+        else:
+            self._retime()  # no room: what ends next makes some
+
+    def _end_chunk(self) -> None:
+        self._stalled = False
+        joined = [task for station in self.stations if station.filling for task in station.join(self._number)]
+        self._retime()
+        first_at_s = self.now_s + self._cycle_s
+        for task in joined:
+            task.first_at_s = first_at_s
+        if any(station.filling or station.waiting for station in self.stations):
+            self._prompts_at_s = first_at_s
+            self.next_at_s = min(self.next_at_s, first_at_s)
+
+    def _retime(self) -> None:
+        """The speeds and the next instant after a change of batches."""
+        cycle_s = 0.0
+        for station in self.stations:
+            cycle_s += station.pace.step_s[len(station.running)]
+        self._cycle_s = cycle_s
+        next_at_s = self._prompts_at_s
+        for station in self.stations:
+            running = station.running
+            if running:
+                station.tokens_per_s = speed = station.pace.tokens[len(running)] / cycle_s
+                ends_at_s = self.now_s + (running[0][0] - station.gained) / speed
+                next_at_s = min(next_at_s, ends_at_s)
+            else:
+                station.tokens_per_s = 0.0
+        self.next_at_s = next_at_s
+
+
+def _left_s(station: Station) -> float:
+    """Seconds until the next sequence of a station ends as things stand."""
+    return (station.running[0][0] - station.gained) / station.tokens_per_s if station.running else _NEVER_S
+
+
+def _reservation(task: Task) -> int:
+    return task.prompt_tokens + min(task.length, MAX_RESERVED_OUTPUT)

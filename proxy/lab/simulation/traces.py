@@ -1,0 +1,106 @@
+"""Recorded traffic: files as the Azure and the Mooncake traces have them. It is stretched in time to the rate asked.
+
+A row of the one form is TIMESTAMP,ContextTokens,GeneratedTokens; of the other JSON with timestamp (milliseconds),
+input_length, output_length and hash_ids, one for each 512 tokens of the prompt.
+"""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from random import Random
+
+import orjson
+
+from proxy.errors import ConfigError
+from proxy.lab.simulation.arrivals import Means, Offer, Source, open_source
+
+_AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_MEND = "mend: a CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens, or JSONL as Mooncake's traces have it"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Recorded requests, at least two at different times, in the order of coming; times begin at 0. A seed begins
+    somewhere among them and goes round, so that several seeds tell how much the beginning matters."""
+
+    name: str
+    rows: tuple[Offer, ...]
+    paced = True
+
+    @property
+    def span_s(self) -> float:
+        """From the first request to the last, and one mean gap."""
+        return self.rows[-1].at_s * len(self.rows) / (len(self.rows) - 1)
+
+    @property
+    def means(self) -> Means:
+        """As `Arrivals.means`; a prompt's blocks that came before are taken to be held."""
+        count, seen, prompts = len(self.rows), set[int](), 0
+        for row in self.rows:
+            held = next((at for at, block in enumerate(row.blocks) if block not in seen), len(row.blocks))
+            prompts += max(1, row.prompt_tokens - 512 * held)
+            seen.update(row.blocks)
+        output = sum(row.tokens for row in self.rows)
+        context = sum(row.tokens * (row.prompt_tokens + row.tokens / 2) for row in self.rows)
+        return Means(prompts / count, output / count, context / output)
+
+    def source(self, rate_per_s: float, seed: int) -> Source:
+        """As `Arrivals.source`; it goes round for ever."""
+        return open_source(self._offers(rate_per_s, Random(seed)))
+
+    def _offers(self, rate_per_s: float, rng: Random) -> Iterator[Offer]:
+        stretch = len(self.rows) / (rate_per_s * self.span_s)
+        place = rng.randrange(len(self.rows))
+        began_s = self.rows[place].at_s
+        while True:
+            for row in self.rows[place:]:
+                at_s = (row.at_s - began_s) * stretch
+                yield Offer(at_s, row.prompt_tokens, row.tokens, rng.random(), row.blocks)
+            place, began_s = 0, began_s - self.span_s
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a file. Raises `ConfigError` that names the file, the line and the mend."""
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = list(_mooncake(path, lines) if path.suffix == ".jsonl" else _azure(path, lines))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); {_MEND}") from error
+    rows.sort(key=lambda row: row.at_s)
+    if len(rows) < 2 or rows[0].at_s == rows[-1].at_s:
+        raise ConfigError(f"{path}: has no two requests at different times; {_MEND}")
+    first_s = rows[0].at_s
+    return Trace(path.stem, tuple(row._replace(at_s=row.at_s - first_s) for row in rows))
+
+
+def _azure(path: Path, lines: Iterator[str]) -> Iterator[Offer]:
+    for number, row in enumerate(csv.DictReader(lines), 2):
+        try:
+            at, prompt, output = (row[column] for column in _AZURE)
+            # Seven digits of a second are written there, one more than an instant can have.
+            at_s = datetime.fromisoformat(at[:26]).timestamp()
+            yield from _offer(at_s, int(prompt), int(output))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path}:{number}: no request ({error!r}); {_MEND}") from error
+
+
+def _mooncake(path: Path, lines: Iterator[str]) -> Iterator[Offer]:
+    for number, line in enumerate(lines, 1):
+        try:
+            row = orjson.loads(line)
+            blocks = tuple(int(block) for block in row.get("hash_ids", ()))
+            # The last block is seldom whole, and what is not whole is not held.
+            whole = blocks[: int(row["input_length"]) // 512]
+            yield from _offer(row["timestamp"] / 1000.0, int(row["input_length"]), int(row["output_length"]), whole)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path}:{number}: no request ({error!r}); {_MEND}") from error
+
+
+def _offer(at_s: float, prompt: int, output: int, blocks: tuple[int, ...] = ()) -> Iterator[Offer]:
+    """A request; one that generates nothing takes no place in a batch and is left out."""
+    if prompt < 0 or output < 0:
+        raise ValueError("negative tokens")
+    if output:
+        yield Offer(at_s, prompt, output, 0.0, blocks)

@@ -1,0 +1,97 @@
+"""`crossover simulate`: what it prints and writes, and its exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proxy.__main__ import main
+
+KIMI = "rtx6kpro_kimi26_v1_dcp1_ctx0"
+SMALL = ("--requests", "200", "--seeds", "3", "--max-in-flight", "32")
+
+
+def _said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    code = main(["simulate", *argv])
+    said = capsys.readouterr()
+    assert (code, said.err) == (0, "")
+    return said.out
+
+
+def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(["simulate", *argv]) == 1
+    return capsys.readouterr().err
+
+
+def test_a_run_prints_a_block_for_each_cell_and_writes_a_row_for_each_way(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.json"
+    argv = ("--curve", f"{KIMI},seed", "--policy", "marginal,faster", "--load", "0.1,0.4", "--json", str(path), *SMALL)
+    said = _said(capsys, *argv)
+    rows = json.loads(path.read_bytes())["rows"]
+    assert [(row["curve"], row["load"], row["policy"]) for row in rows] == [
+        (curve, load, policy) for curve in (KIMI, "seed") for load in (0.1, 0.4) for policy in ("marginal", "faster")
+    ]
+    assert said.count("separate GPUs, poisson") == 4
+    assert "a minute on a core" in said.splitlines()[-1]
+
+
+def test_more_processes_write_the_same_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    paths = [tmp_path / f"{jobs}.json" for jobs in (1, 2)]
+    for jobs, path in enumerate(paths, 1):
+        argv = ("--load", "0.1,0.3", "--placement", "shared", "--oracles", "o1", "--jobs", str(jobs))
+        _said(capsys, "--curve", KIMI, *argv, "--json", str(path), *SMALL)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_traffic_of_every_kind_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "talk.jsonl"
+    rows = [
+        {"timestamp": 100 * n, "input_length": 600, "output_length": 20 + n, "hash_ids": [n % 3, n]} for n in range(50)
+    ]
+    trace.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = tmp_path / "rows.json"
+    kinds = f"poisson,gamma:3,closed:4,{trace}"
+    _said(capsys, "--arrivals", kinds, "--load", "0.2", "--oracles", "o2", "--json", str(path), *SMALL)
+    found = [(row["arrivals"], row["load"]) for row in json.loads(path.read_bytes())["rows"]]
+    assert found == [("poisson", 0.2), ("gamma:3", 0.2), ("closed:4", None), ("talk", 0.2)]
+
+
+def test_a_curve_from_a_file_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    points = [{"concurrency": n, "spec": 50.0 * n**0.6, "baseline": 40.0 * n**0.8} for n in (1, 4, 16, 64)]
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"name": "mine", "points": points, "source": "here", "verified": True}))
+    assert "mine, separate GPUs" in _said(capsys, "--curve", str(path), "--load", "0.3", "--oracles", "none", *SMALL)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--policy", "fastest"), "no policy or control arm is called 'fastest'"),
+        (("--policy", "overflow:many"), "'many' is no number"),
+        (("--curve", "nowhere"), "no curve called 'nowhere'"),
+        (("--arrivals", "gamma:0"), "needs a number above 0"),
+        (("--arrivals", "tides"), "neither a kind of traffic nor a file"),
+        (("--max-in-flight", "5000"), "at most 512"),
+    ],
+)
+def test_what_means_nothing_is_refused_with_its_mend(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str
+) -> None:
+    refused = _refused(capsys, *argv)
+    assert said in refused
+    assert "mend: " in refused or "known curves" in refused
+
+
+@pytest.mark.parametrize("argv", [("--load", "0"), ("--seeds", "-1"), ("--oracles", "o9"), ("--slo", "3")])
+def test_numbers_out_of_range_are_bad_usage(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["simulate", *argv])
+    assert caught.value.code == 2
+    assert argv[0] in capsys.readouterr().err
+
+
+def test_rows_that_cannot_be_written_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    argv = ("--load", "0.1", "--oracles", "none", "--json", str(tmp_path / "no" / "rows.json"))
+    assert "cannot be written" in _refused(capsys, *argv, *SMALL)
