@@ -75,8 +75,8 @@ MUTANTS = (
         "retries dead_engines",
         (
             "proxy/routing/policy.py",
-            "        role, reason = excluded.other, Reason.FAILOVER\n",
-            "        role, reason = excluded, Reason.FAILOVER\n",
+            "(excluded.other if _takes(rules, snapshot, excluded.other, traits.weight) else None), _FAILOVER",
+            "(excluded if _takes(rules, snapshot, excluded, traits.weight) else None), _FAILOVER",
         ),
     ),
     mutant(

@@ -5,7 +5,7 @@ from math import expm1, isfinite, log
 from statistics import fmean
 from typing import NamedTuple
 
-from proxy.lab.calibration.estimates import interval
+from proxy.lab.calibration.deciding.estimates import interval
 from proxy.lab.simulation.trial import Times
 
 
