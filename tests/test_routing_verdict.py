@@ -232,7 +232,7 @@ def test_the_crossing_goes_through_the_open_cells_between() -> None:
 def test_what_was_measured_once_says_nothing() -> None:
     verdict = judge(cells({1: 1.5, 8: 0.6}, half=inf))
     assert verdict.kind is UNKNOWN
-    assert "measure more repeats" in verdict.reason
+    assert "give it more time" in verdict.reason
     assert judge([]).reason == "nothing was measured on both"
 
 

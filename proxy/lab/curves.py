@@ -65,6 +65,8 @@ def read(path: Path) -> Curve:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); mend: check the path") from error
     except orjson.JSONDecodeError as error:
         mend = "see the shipped curves for the format; a value that is missing is null, never NaN"
+        if path.suffix in {".yaml", ".yml"}:
+            mend = "the speeds that `crossover calibrate` writes are shown by the report.html beside them"
         raise ConfigError(f"{path}: not JSON ({error}); mend: {mend}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not a curve: {error}") from error

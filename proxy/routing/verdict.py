@@ -249,7 +249,7 @@ def _why_unknown(cells: Sequence[Contrast], margin: float) -> str:
         return f"the two do not differ by more than {100 * margin:.3g} %"
     widths = [cell.half_width for cell in cells if isfinite(cell.half_width)]
     if not widths:
-        return "too noisy: no concurrency was measured often enough for an interval; measure more repeats"
+        return "no concurrency was measured often enough for an interval: give it more time"
     widest = f"intervals reach ±{100 * max(widths):.3g} % and no two neighbouring concurrencies agree on a difference"
     return f"too noisy: {widest}; measure more repeats, or longer windows"
 

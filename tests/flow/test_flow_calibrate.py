@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 from fakes.leaping import leaping
+from fakes.stage import staged
 
 from proxy import config
 from proxy.config.curves_file import read_curves
@@ -161,3 +162,12 @@ def test_options_that_cannot_be_are_refused_with_the_mend(tmp_path: Path, capsys
 
 def test_the_roles_are_the_arms() -> None:
     assert {role.value for role in Role} <= {arm.value for arm in command.Arm}
+
+
+async def test_a_crossover_proxy_is_not_taken_for_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with staged() as stage:
+        urls = {"speculative": f"http://127.0.0.1:{stage.app.port}", "baseline": "http://127.0.0.1:1"}
+        lines = [f"  {role}: {{url: '{url}'}}" for role, url in urls.items()]
+        (tmp_path / "crossover.yaml").write_text("\n".join(["backends:", *lines, ""]))
+        assert await command.run(parsed(tmp_path / "crossover.yaml", tmp_path / "out")) == 1
+    assert "is a Crossover proxy and not an engine" in capsys.readouterr().err

@@ -10,9 +10,18 @@ from proxy.lab.calibration.values import Arm, ArmFacts
 
 def refuse_nonsense(aim: Aim, facts: Mapping[Arm, ArmFacts]) -> None:
     """Raises ConfigError, which tells the mend, where nothing could come of the run."""
+    _refuse_twins(facts)
     _refuse_swapped(facts)
     for one in facts.values():
         _refuse_context(aim, one)
+
+
+def _refuse_twins(facts: Mapping[Arm, ArmFacts]) -> None:
+    seen: dict[str, Arm] = {}
+    for arm, one in facts.items():
+        if one.url in seen:
+            raise ConfigError(f"{arm} and {seen[one.url]} are one engine ({one.url}); mend: give each its own address")
+        seen[one.url] = arm
 
 
 def _refuse_swapped(facts: Mapping[Arm, ArmFacts]) -> None:

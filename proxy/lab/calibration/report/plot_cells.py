@@ -16,7 +16,7 @@ def latency(scene: Scene, palette: Palette) -> Figure | None:
     """Time to the first token and time per token, typical and worst."""
     ttft = {arm: _quantiles([(one, one.ttft_s) for one in scene.cells], arm) for arm in LINES}
     tpot = {arm: _quantiles([(one, one.tpot_s) for one in scene.cells], arm) for arm in LINES}
-    panels = [(label, arms) for label, arms in (("TTFT, s", ttft), ("TPOT, s", tpot)) if any(arms.values())]
+    panels = [(label, arms) for label, arms in (("TTFT, ms", ttft), ("TPOT, ms", tpot)) if any(arms.values())]
     if not panels:
         return None
     numbers = [n for _, arms in panels for rows in arms.values() for n in rows]
@@ -57,12 +57,15 @@ def acceptance(scene: Scene, palette: Palette) -> Figure | None:
 
 
 def _quantiles(told: Sequence[tuple[Measurement, Quantiles | None]], arm: Arm) -> dict[int, tuple[float, float]]:
-    """Median and 99th percentile by concurrency, each the median over the repeats."""
+    """Median and 99th percentile in milliseconds by concurrency, each the median over the repeats."""
     found: dict[int, list[Quantiles]] = {}
     for one, value in told:
         if one.cell.arm is arm and value is not None and value.p50 > 0 and value.p99 > 0:
             found.setdefault(one.cell.concurrency, []).append(value)
-    return {n: (median(row.p50 for row in rows), median(row.p99 for row in rows)) for n, rows in found.items()}
+    return {
+        n: (1000.0 * median(row.p50 for row in rows), 1000.0 * median(row.p99 for row in rows))
+        for n, rows in found.items()
+    }
 
 
 def _gained(cells: Sequence[Measurement], arm: Arm) -> dict[int, float]:

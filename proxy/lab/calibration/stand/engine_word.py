@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 
+from proxy.errors import UpstreamError
 from proxy.lab.calibration.stand import series
 from proxy.protocol.allowlist import EngineKind
 from proxy.protocol.engines import parse_loads, parse_metrics
 
 # Answers come out of memory; an engine that takes longer is asked again at the next look.
 _WITHIN_S = 5.0
+
+# What a Crossover proxy says with each answer of an engine.
+_PROXYS_HEADER = "x-crossover-backend"
 
 _LOADS_PATH = "/v1/loads?include=core,spec"
 
@@ -97,11 +101,16 @@ class EngineWord:
         self._has_metrics = True
 
     async def page(self, path: str) -> tuple[int, bytes]:
-        """The status and body at a path. Awaits at most some seconds. Raises OSError, ClientError or TimeoutError."""
+        """The status and body at a path. Awaits at most some seconds. Raises OSError, ClientError or TimeoutError, and
+        UpstreamError where a Crossover proxy answers, behind which two engines would be measured as one."""
         async with (
             asyncio.timeout(_WITHIN_S),
             self._session.get(f"{self._target.url}{path}", headers=self._headers, allow_redirects=False) as response,
         ):
+            if _PROXYS_HEADER in response.headers:
+                raise UpstreamError(
+                    f"{self._target.url} is a Crossover proxy and not an engine; mend: name the engine's own address"
+                )
             return response.status, await response.read()
 
     async def read(self) -> Reading | None:
