@@ -76,7 +76,7 @@ def propose(findings: Findings) -> Proposal:
         because = (
             describe(context.verdict),
             *_auto(context, placement),
-            f"By hand instead, without the curves: `{told}`.",
+            f"By hand instead, without the curves: {told}.",
             *because,
         )
     said = (*because, *_left_out(findings), *_assumed(findings), *_other_contexts(findings))

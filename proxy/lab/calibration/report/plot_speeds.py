@@ -47,8 +47,9 @@ def ratio(scene: Scene, palette: Palette) -> Figure | None:
     intervals(axes, spans, palette[line.tone])
     _ratio_axis(axes, [*ratios, 1.0, *(end for *_, low, high in spans for end in (low, high))])
     drawing.in_flight(axes, numbers, IN_FLIGHT)
+    span = "crossover, about" if scene.context.verdict.assumed else "crossover, 95 % interval"
     for index, crossing in enumerate(crossings):
-        _band(axes, crossing, palette, "crossover, 95 % interval" if index == 0 else None)
+        _band(axes, crossing, palette, span if index == 0 else None)
     drawing.legend(figure, axes, columns=2)
     return figure
 

@@ -46,14 +46,15 @@ _KINDS = (
     _Kind(
         "throughput",
         "Throughput",
-        "Output tokens a second of each arm by requests in flight, with 95 % intervals. Hollow: predicted. "
-        "Crossed: the engine had a queue.",
+        "Output tokens a second of each arm by requests in flight, with 95 % intervals where there are any. Hollow: "
+        "predicted. Crossed: the engine had a queue.",
         throughput,
     ),
     _Kind(
         "ratio",
         "Speculative against baseline",
-        "Ratio of their tokens a second with its 95 % interval. Where that holds 1, no difference was shown.",
+        "Ratio of their tokens a second with its interval: 95 %, assumed where it was measured less than three times. "
+        "Where that holds 1, no difference was shown.",
         ratio,
     ),
     _Kind("request", "Speed of one request", "Output tokens a second that each request in flight gets.", request),
