@@ -47,6 +47,7 @@ async def test_client_gets_502_when_no_engine_takes_a_connection() -> None:
 # ---------------------------------------------------------------- first byte
 
 
+@leaping
 @pytest.mark.parametrize("stream_it", [True, False], ids=["stream", "plain"])
 async def test_other_engine_serves_when_the_first_never_answers(stream_it: bool) -> None:
     async with staged(a=never, timeouts={"connect_s": 0.1, "first_byte_s": 0.1}) as stage:
@@ -54,21 +55,25 @@ async def test_other_engine_serves_when_the_first_never_answers(stream_it: bool)
         assert (said.status, said.header("x-crossover-backend")) == (200, "baseline")
 
 
+@leaping
 async def test_other_engine_serves_when_the_first_sends_no_event() -> None:
     async with staged(a=head_only, timeouts={"connect_s": 0.1, "first_byte_s": 0.1}) as stage:
         assert (await stage.ask(stream=True)).header("x-crossover-backend") == "baseline"
 
 
+@leaping
 async def test_client_gets_504_when_neither_engine_answers() -> None:
     async with staged(a=never, b=never, timeouts={"connect_s": 0.05, "first_byte_s": 0.05}) as stage:
         assert (await stage.ask()).status == 504
 
 
+@leaping
 async def test_error_names_the_limit_that_was_passed() -> None:
     async with staged(a=never, b=never, timeouts={"connect_s": 0.05, "first_byte_s": 0.05}) as stage:
         assert "timeouts.first_byte_s" in str((await stage.ask()).json["error"])
 
 
+@leaping
 async def test_engine_socket_closes_when_its_first_byte_is_late() -> None:
     closed = asyncio.Event()
 
@@ -81,12 +86,14 @@ async def test_engine_socket_closes_when_its_first_byte_is_late() -> None:
         await until(closed.is_set, what="the end of the engine's connection")
 
 
+@leaping
 async def test_sequence_lingers_when_its_engine_was_given_up_unheard() -> None:
     async with staged(a=never, timeouts={"connect_s": 0.05, "first_byte_s": 0.05, "linger_s": 0.5}) as stage:
         await stage.ask()
         assert stage.app.desk.snapshot().speculative.in_flight == 1
 
 
+@leaping
 async def test_late_first_byte_is_held_against_the_engine_when_the_other_answers() -> None:
     async with staged(a=never, timeouts={"connect_s": 0.05, "first_byte_s": 0.05}) as stage:
         await stage.ask()
