@@ -155,11 +155,12 @@ class LoadSnapshot(NamedTuple):
 
 class Demand(NamedTuple):
     """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
-    tokens, of those that asked."""
+    tokens, of those that asked. `held` is the mean of the sequences in flight over the same time."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
     answer_tokens: float = 0.0
+    held: float = 0.0
 
 
 NO_DEMAND = Demand()

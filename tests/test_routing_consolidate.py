@@ -216,6 +216,71 @@ def test_only_what_was_placed_counts_as_demand() -> None:
     assert decide(rules, fresh(rules), snapshot(0.0), Traits()).regime.demand.tok_s > 0
 
 
+# ---------------------------------------------------------------- what is in flight tells of demand, too
+
+
+def test_more_in_flight_than_was_asked_for_explains_counts_as_demand() -> None:
+    # Prefill takes its time, and no curve knows of it: 100 tok/s are asked for, and as many are in flight as at 300.
+    rules = shared(of_both({1: 60.0, 16: 320.0}, {1: 40.0, 16: 640.0}))
+    held = Paces(speed_curve({1: 60.0, 16: 320.0})).at_demand(300.0) * 300.0
+    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(100.0, 1024.0))
+    assert follow(rules, regime, 0, 0.0).role is SPECULATIVE
+    assert follow(rules, regime._replace(demand=Demand(100.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
+
+
+def test_what_is_in_flight_is_the_mean_of_the_same_half_minute() -> None:
+    regime = Regime(smoothed_at_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0))
+    assert aged(regime, DEMAND_S).held == pytest.approx(8.0 - 6.0 * exp(-1.0))
+
+
+def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
+    rules = shared(TWICE)
+    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0, 0.0, 5.0))
+    after = follow(rules, regime, 0, 0.0)
+    assert after.role is BASELINE
+    asked = max(150.0, Paces(speed_curve(OURS)).demand_of(5.0))
+    assert after.demand.held == pytest.approx(asked * Paces(speed_curve(THEIRS)).at_demand(asked))
+
+
+# ---------------------------------------------------------------- a favoured one that is full
+
+
+def full(role: Role, there: int = 0, *, eligible: tuple[bool, bool] = (True, True)) -> LoadSnapshot:
+    """The favoured one holds the 16 that it may; the other one holds `there`."""
+    ours = BackendLoad(role, 16, 16, eligible=eligible[0])
+    theirs = BackendLoad(role.other, there, 64, eligible=eligible[1])
+    return LoadSnapshot(0.0, *((ours, theirs) if role is SPECULATIVE else (theirs, ours)))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_request_waits_for_the_favoured_one_where_both_would_give_less_than_that_one(role: Role) -> None:
+    rules = shared(of_both({1: 60.0, 32: 500.0}, {1: 40.0, 32: 500.0}))
+    decision = decide(rules, Regime(role, 0.0, smoothed_at_s=0.0), full(role), Traits())
+    assert (decision.role, decision.reason) == (None, Reason.FULL)
+
+
+def test_a_request_spills_to_one_that_alone_would_give_more() -> None:
+    rules = shared(of_both({1: 60.0, 16: 100.0}, {1: 40.0, 16: 640.0}))
+    regime = Regime(SPECULATIVE, 0.0, smoothed_at_s=0.0)
+    assert decide(rules, regime, full(SPECULATIVE, 0), Traits()).role is None
+    decision = decide(rules, regime, full(SPECULATIVE, 4), Traits())
+    assert (decision.role, decision.reason) == (BASELINE, Reason.OTHER_FULL)
+
+
+@pytest.mark.parametrize("eligible", [(False, True), (False, False)])
+def test_a_request_does_not_wait_for_one_that_is_not_eligible(eligible: tuple[bool, bool]) -> None:
+    rules = shared(of_both({1: 60.0, 32: 500.0}, {1: 40.0, 32: 500.0}))
+    decision = decide(
+        rules, Regime(SPECULATIVE, 0.0, smoothed_at_s=0.0), full(SPECULATIVE, eligible=eligible), Traits()
+    )
+    assert decision.role is BASELINE
+
+
+def test_on_gpus_of_their_own_a_full_one_lets_requests_go_to_the_other() -> None:
+    rules = Rules(Policy.CONSOLIDATE, Placement.SEPARATE, curves=of_both({1: 60.0, 32: 500.0}, {1: 40.0, 32: 500.0}))
+    assert decide(rules, Regime(SPECULATIVE, 0.0, smoothed_at_s=0.0), full(SPECULATIVE), Traits()).role is BASELINE
+
+
 # ---------------------------------------------------------------- what is told, and failures
 
 

@@ -1,38 +1,57 @@
-"""The pace under a demand: the fewest sequences in flight that make as much, and overload where nothing does."""
+"""The pace under a demand that comes at random: the mean number in flight, and overload where nothing gives as much."""
 
 from itertools import pairwise
+from math import exp, log
 
 import pytest
 from fakes.speeds import TABLES, speed_curve
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.routing.delays import MAX_LISTED
 from proxy.routing.paces import OVERLOADED_S, Paces, paces
 
 DEMANDS = st.floats(0.0, 6000.0)
 
 
-@given(TABLES, DEMANDS)
-def test_the_pace_is_that_of_the_fewest_in_flight_that_make_as_much(table: dict[float, float], demand: float) -> None:
-    curve = speed_curve(table)
-    last = max(1, int(max(table)))
-    assert last < MAX_LISTED
-    enough = next((n for n in range(1, last + 1) if curve.tok_s(n) >= demand), None)
-    found = Paces(curve).at_demand(demand)
-    if enough is None:
-        peak = max(curve.tok_s(n) for n in range(1, last + 1))
-        assert found == OVERLOADED_S * demand / peak
-    elif enough == 1:
-        assert found == curve.seconds_per_token(1)
-    else:
-        n = found * demand
-        assert enough - 1 <= n <= enough + 1e-9
-        share = n - (enough - 1)
-        made = curve.tok_s(enough - 1) * (1 - share) + curve.tok_s(enough) * share
-        assert made == pytest.approx(demand)
+def mean_held(measured: Paces, last: int, tok_s: float) -> float:
+    """Mean of the chances of 0, 1, 2, ... in flight, each added up until it hardly counts."""
+    logs, n = [0.0], 0
+    while n < last or logs[-1] > max(logs) - 40.0:
+        n += 1
+        logs.append(logs[-1] + log(tok_s / (measured.curve.tok_s(n) if n <= last else measured.most_tok_s)))
+    chances = [exp(each - max(logs)) for each in logs]
+    return sum(n * chance for n, chance in enumerate(chances)) / sum(chances)
 
 
+@given(TABLES, st.integers(1, 55))
+def test_so_many_are_in_flight_as_requests_hold_that_come_at_random(table: dict[float, float], place: int) -> None:
+    measured = Paces(speed_curve(table))
+    tok_s = measured.tok_s[place]
+    expected = mean_held(measured, max(1, int(max(table))), tok_s)
+    assert measured.held[place] == pytest.approx(expected, rel=1e-6)
+    assert measured.at_demand(tok_s) == pytest.approx(expected / tok_s, rel=1e-6)
+
+
+def test_one_that_serves_all_at_the_same_speed_holds_as_many_as_a_plain_queue() -> None:
+    measured = Paces(speed_curve({1: 100.0, 64: 100.0}))
+    for share in (0.1, 0.5, 0.9, 0.99, 0.9999):
+        assert measured.at_demand(100.0 * share) == pytest.approx(0.01 / (1.0 - share), rel=0.04)
+
+
+@given(TABLES, st.floats(0.001, 10_000.0))
+def test_the_demand_of_a_number_in_flight_is_the_one_that_holds_it(table: dict[float, float], held: float) -> None:
+    measured = Paces(speed_curve(table))
+    tok_s = measured.demand_of(held)
+    assert 0.0 < tok_s < measured.most_tok_s
+    assert measured.at_demand(tok_s) * tok_s == pytest.approx(held, rel=1e-3)
+
+
+def test_nothing_in_flight_is_no_demand() -> None:
+    assert Paces(speed_curve({1: 50.0, 8: 300.0})).demand_of(0.0) == 0.0
+    assert Paces(speed_curve({1: 50.0, 8: 300.0})).at_demand(0.0) == 1 / 50
+
+
+@example(table={1.0: 50.0}, demands=[0.0, 5e-324])
 @given(TABLES, st.lists(DEMANDS, min_size=2, max_size=20))
 def test_more_demand_never_makes_a_faster_pace(table: dict[float, float], demands: list[float]) -> None:
     found = [Paces(speed_curve(table)).at_demand(demand) for demand in sorted(demands)]
@@ -41,8 +60,8 @@ def test_more_demand_never_makes_a_faster_pace(table: dict[float, float], demand
 
 def test_what_lies_beyond_the_measured_counts_is_never_counted_on() -> None:
     measured = Paces(speed_curve({1: 50.0, 8: 300.0}))
-    assert measured.at_demand(300.0) == 8 / 300
-    assert measured.at_demand(300.1) >= OVERLOADED_S
+    assert measured.at_demand(299.9) < OVERLOADED_S
+    assert measured.at_demand(300.0) >= OVERLOADED_S
 
 
 def test_of_two_that_are_overloaded_the_one_that_gives_more_is_better_by_as_much() -> None:
@@ -55,3 +74,9 @@ def test_the_same_curve_is_listed_once() -> None:
     first = paces(speed_curve({1: 40.0}))
     assert paces(speed_curve({1: 40.0})) is first
     assert paces(speed_curve({1: 41.0})) is not first
+
+
+def test_a_speed_that_is_lost_where_more_are_in_flight_is_not_counted_on() -> None:
+    measured = Paces(speed_curve({1: 50.0, 8: 300.0, 16: 200.0}))
+    assert measured.at_demand(199.0) < OVERLOADED_S
+    assert measured.at_demand(201.0) >= OVERLOADED_S

@@ -6,7 +6,7 @@ speculation is never the faster one it is never favoured. Eligibility, room and 
 
 from math import exp, inf
 
-from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Reason, Regime, Role, Traits
+from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Placement, Reason, Regime, Role, Traits
 from proxy.routing.marginal import BYTES_PER_TOKEN
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.rules import Rules
@@ -34,7 +34,29 @@ def aged(regime: Regime, now_s: float) -> Demand:
     demand, elapsed_s = regime.demand, now_s - regime.smoothed_at_s
     if elapsed_s <= 0.0 or not demand.tok_s:
         return demand
-    return Demand(demand.tok_s * exp(-elapsed_s / DEMAND_S), demand.context_tokens, demand.answer_tokens)
+    left = exp(-elapsed_s / DEMAND_S)
+    held = regime.held + (demand.held - regime.held) * left
+    return Demand(demand.tok_s * left, demand.context_tokens, demand.answer_tokens, held)
+
+
+def loaded(here: Paces, demand: Demand) -> float:
+    """The tok/s that `demand` comes to on a backend that has served it.
+
+    Prefill takes time too, which no curve of decoding knows, and answers may be longer than expected: where more are in
+    flight than what was asked for explains, the demand is the one at which so many would be.
+    """
+    return max(demand.tok_s, here.demand_of(demand.held))
+
+
+def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
+    """`demand` as it is to be seen after `left` has lost the favour: with as many in flight as the other one would
+    hold. Those that still run out where they were would be taken for demand."""
+    if rules.paces is None:
+        return demand
+    here, there = _here_first(rules.paces.at_context(demand.context_tokens), left)
+    asked = loaded(here, demand)
+    pace_s = there.at_demand(asked)
+    return demand if pace_s >= OVERLOADED_S else demand._replace(held=asked * pace_s)
 
 
 def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s: float) -> bool:
@@ -45,24 +67,24 @@ def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s:
     """
     if rules.paces is None or now_s - regime.since_s < rules.dwell_s:
         return False
-    speculative, baseline = rules.paces.at_context(demand.context_tokens)
-    here, there = (speculative, baseline) if regime.role is SPECULATIVE else (baseline, speculative)
-    here_s, there_s = here.at_demand(demand.tok_s), there.at_demand(demand.tok_s)
+    here, there = _here_first(rules.paces.at_context(demand.context_tokens), regime.role)
+    asked = loaded(here, demand)
+    here_s, there_s = here.at_demand(asked), there.at_demand(asked)
     if here_s < (1.0 + MIN_GAIN) * there_s:
         return False
-    return demand.tok_s * (here_s - there_s) * rules.dwell_s > smoothed * demand.answer_tokens * there_s
+    return asked * (here_s - there_s) * rules.dwell_s > smoothed * demand.answer_tokens * there_s
 
 
 def arrived(regime: Regime, traits: Traits, tokens: float) -> Regime:
     """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
     each of its sequences is expected to generate `tokens`."""
-    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer) = regime
+    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer, mean_held) = regime
     more = traits.weight * tokens / DEMAND_S
     if not more:
         return regime
     share = more / (before + more)
     context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * share
-    demand = Demand(before + more, context, answer + (tokens - answer) * share)
+    demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held)
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)
 
 
@@ -71,8 +93,8 @@ def costs(rules: Rules, regime: Regime, tokens: float, baseline_failures: int) -
     demand is more than it was measured to give, which is also told as extrapolated. None without curves."""
     if rules.paces is None:
         return None
-    tok_s, context_tokens, _ = regime.demand
-    speculative, baseline = rules.paces.at_context(context_tokens)
+    speculative, baseline = rules.paces.at_context(regime.demand.context_tokens)
+    tok_s = loaded(speculative if regime.role is SPECULATIVE else baseline, regime.demand)
     first_s, second_s = (tokens * _pace_s(speculative, tok_s), tokens * _pace_s(baseline, tok_s))
     return Costs(first_s, second_s, inf in (first_s, second_s), baseline_failures)
 
@@ -82,13 +104,29 @@ def prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits)
     make the favoured one the slower; the regime stays."""
     role, load = regime.role, snapshot.of(regime.role)
     if load.recent_failures and rules.paces is not None:
-        speculative, baseline = rules.paces.at_context(regime.demand.context_tokens)
-        here, there = (speculative, baseline) if role is SPECULATIVE else (baseline, speculative)
+        here, there = _here_first(rules.paces.at_context(regime.demand.context_tokens), role)
         other = snapshot.of(role.other)
         here_s = here.curve.seconds_per_token(load.in_flight + load.recent_failures + traits.weight)
         if here_s > there.curve.seconds_per_token(other.in_flight + other.recent_failures + traits.weight):
             return role.other, _OVERFLOW
     return role, _REGIME
+
+
+def may_spill(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int) -> bool:
+    """Whether a request that finds the favoured backend full goes to the other one instead of waiting.
+
+    While both are busy their steps alternate, and together they give less than the faster of the two. So only where the
+    other one would be that, or shares no GPU, or the favoured one is not eligible and so not what it waits for.
+    """
+    here, there = snapshot.of(regime.role), snapshot.of(regime.role.other)
+    if rules.paces is None or rules.placement is Placement.SEPARATE or not here.eligible or not there.eligible:
+        return True
+    ours, theirs = _here_first(rules.paces.at_context(regime.demand.context_tokens), regime.role)
+    return theirs.curve.tok_s(there.in_flight + weight) >= ours.curve.tok_s(max(1, here.in_flight))
+
+
+def _here_first(both: tuple[Paces, Paces], role: Role) -> tuple[Paces, Paces]:
+    return both if role is SPECULATIVE else (both[1], both[0])
 
 
 def _pace_s(paces: Paces, demand_tok_s: float) -> float:

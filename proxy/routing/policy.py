@@ -75,7 +75,7 @@ def decide(
         costs = _costs(rules, current, snapshot, traits, tokens)
     if excluded is None:
         wanted, reason = _prefer(rules, current, snapshot, traits, costs)
-        role, reason = _place(rules, wanted, reason, snapshot, traits.weight)
+        role, reason = _place(rules, current, (wanted, reason), snapshot, traits.weight)
     else:  # there is no third one to fall to
         role, reason = (excluded.other if _takes(rules, snapshot, excluded.other, traits.weight) else None), _FAILOVER
     if role is None:
@@ -239,14 +239,17 @@ def _wish(rules: Rules, traits: Traits) -> tuple[Role, Reason] | None:
 
 
 def _place(
-    rules: Rules, wanted: Role, reason: Reason, snapshot: LoadSnapshot, weight: int
+    rules: Rules, regime: Regime, asked: tuple[Role, Reason], snapshot: LoadSnapshot, weight: int
 ) -> tuple[Role | None, Reason]:
+    wanted, reason = asked
     load = snapshot.of(wanted)
     if load.eligible or snapshot.all_down:
         room = has_room(load, weight)
         if room and (reason in _FIRM or not _is_held_back(rules, snapshot, wanted, weight)):
             return wanted, reason
         if reason in _FIRM:
+            return None, _FULL
+        if not room and reason is _REGIME and not consolidate.may_spill(rules, regime, snapshot, weight):
             return None, _FULL
         reason = Reason.RAMPING if room else Reason.OTHER_FULL
     else:

@@ -41,6 +41,7 @@ def follow(rules: Rules, regime: Regime, in_flight: float, now_s: float) -> Regi
     elif rules.paces is not None:
         demand = consolidate.aged(regime, now_s)
         if consolidate.turned(rules, regime, demand, smoothed, now_s):
+            demand = consolidate.settled(rules, role, demand)
             role, since_s = role.other, now_s
     return Regime(role, since_s, smoothed, now_s if now_s > last_s else last_s, in_flight, demand)
 

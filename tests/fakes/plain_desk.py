@@ -15,6 +15,7 @@ from proxy.model import (
     Decision,
     Demand,
     LoadSnapshot,
+    Placement,
     Policy,
     Reason,
     Regime,
@@ -118,13 +119,19 @@ class PlainDesk:
         demand, pays = before.demand, False
         if self.consolidates:
             elapsed_s = now_s - before.smoothed_at_s
-            demand = demand._replace(tok_s=demand.tok_s * exp(-elapsed_s / DEMAND_S)) if elapsed_s else demand
+            if elapsed_s and demand.tok_s:
+                left = exp(-elapsed_s / DEMAND_S)
+                held = before.held + (demand.held - before.held) * left
+                demand = demand._replace(tok_s=demand.tok_s * left, held=held)
+            asked = self.asked(demand)
             here_s, there_s = (self.pace_s(role, demand) for role in (before.role, before.role.other))
-            saved = demand.tok_s * (here_s - there_s) * self.dwell_s
+            saved = asked * (here_s - there_s) * self.dwell_s
             pays = here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
+            if self.consolidates and there_s < OVERLOADED_S:
+                demand = demand._replace(held=asked * there_s)
             role, since_s = role.other, now_s
             self.switches.append(role)
         self.regime = Regime(role, since_s, smoothed, now_s, in_flight, demand)
@@ -133,7 +140,16 @@ class PlainDesk:
         assert self.rules.curves is not None
         curve = self.rules.curves.at_context(demand.context_tokens).of(role)
         assert curve is not None
-        return Paces(curve).at_demand(demand.tok_s)
+        return Paces(curve).at_demand(self.asked(demand))
+
+    def asked(self, demand: Demand) -> float:
+        """The demand, or that at which so many are in flight on the favoured one."""
+        assert self.rules.curves is not None
+        if demand == NO_DEMAND:
+            return 0.0
+        curve = self.rules.curves.at_context(demand.context_tokens).of(self.regime.role)
+        assert curve is not None
+        return max(demand.tok_s, Paces(curve).demand_of(demand.held))
 
     def snapshot(self, now_s: float) -> LoadSnapshot:
         dues = {until_s for side in self.sides.values() for until_s, _ in side.ghosts if until_s <= now_s}
@@ -164,12 +180,12 @@ class PlainDesk:
         side.move(Event.ADMITTED, now_s)
         self.follow(self.in_flight, now_s)
         if self.consolidates:
-            before, context, answer = self.regime.demand
+            before, context, answer, mean_held = self.regime.demand
             more = traits.weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
             context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
             answer += (self.tokens(traits) - answer) * part
-            self.regime = self.regime._replace(demand=Demand(before + more, context, answer))
+            self.regime = self.regime._replace(demand=Demand(before + more, context, answer, mean_held))
         return Decision(role, reason, self.regime, because), weight, probe
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
@@ -182,7 +198,8 @@ class PlainDesk:
         if not load.eligible and not seen.all_down:
             role, reason = wanted.other, Reason.ONLY_ELIGIBLE
         elif not room:
-            role, reason = (None if firm else wanted.other), Reason.OTHER_FULL
+            waits = firm or (reason is Reason.REGIME and not self.may_spill(load, other, traits.weight))
+            role, reason = (None if waits else wanted.other), Reason.OTHER_FULL
         elif held_back and not firm:
             role, reason = wanted.other, Reason.RAMPING
         if role is wanted.other:
@@ -191,6 +208,18 @@ class PlainDesk:
         if role is None:
             return None, Reason.FULL
         return role, Reason.ALL_DOWN if seen.all_down else reason
+
+    def may_spill(self, load: BackendLoad, other: BackendLoad, weight: int) -> bool:
+        """Whether the other one alone would give as much as the one that is full."""
+        apart = self.rules.placement is Placement.SEPARATE
+        if not self.consolidates or apart or not load.eligible or not other.eligible:
+            return True
+        assert self.rules.curves is not None
+        both = self.rules.curves.at_context(self.regime.demand.context_tokens)
+        ours, theirs = both.of(load.role), both.of(other.role)
+        assert ours is not None
+        assert theirs is not None
+        return theirs.tok_s(other.in_flight + weight) >= ours.tok_s(max(1, load.in_flight))
 
     def prefer(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
         if self.pin is not None:
