@@ -1,6 +1,6 @@
 """Writes what a calibration found, for people and for the proxy: a page, a text, pictures, curves.yaml, a diff.
 
-What it all means is decided elsewhere (advice.py, proposal.py, choices.py); equal findings give equal files.
+What it all means is decided elsewhere (advice/); equal findings give equal files.
 """
 
 from pathlib import Path

@@ -8,10 +8,9 @@ from collections.abc import Sequence as Series
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from statistics import fmean
 from typing import NamedTuple
 
-from proxy.lab.calibration.values import Cell, Condition, Prefix, Quantiles
+from proxy.lab.calibration.values import Cell, Condition, Prefix
 from proxy.lab.engine import Engine, EngineBooks, Sequence
 from proxy.lab.prefix_cache import BLOCK_TOKENS
 
@@ -176,13 +175,3 @@ class VirtualLoad:
 def prompt_tokens_of(condition: Condition) -> int:
     """The prompt with which the mean context of a decoding sequence is the condition's."""
     return max(1, condition.context_tokens - condition.max_tokens // 2)
-
-
-def quantiles(values: Series[float]) -> Quantiles | None:
-    """How values lie, by nearest rank; None without any."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    p10, p50, p90, p99 = (ordered[round(share * last)] for share in (0.1, 0.5, 0.9, 0.99))
-    return Quantiles(fmean(ordered), p10, p50, p90, p99)

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from proxy.lab.acceptance import Acceptance
+from proxy.lab.calibration.stand.counting import quantiles
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Ending, Measurement, Source, Span
-from proxy.lab.calibration.virtual.load import Counted, VirtualLoad, prompt_tokens_of, quantiles
+from proxy.lab.calibration.virtual.load import Counted, VirtualLoad, prompt_tokens_of
 from proxy.lab.curves import Curve
 from proxy.lab.engine import Engine
 from proxy.lab.engine_options import EngineOptions
