@@ -79,6 +79,7 @@ class Reason(StrEnum):
     OTHER_FULL = "other_full"  # the preferred backend is at max_in_flight
     RAMPING = "ramping"  # the preferred backend has just recovered and is given its share bit by bit
     FAILOVER = "failover"  # the first backend failed this request before commit
+    PROBE = "probe"  # policies `marginal` and `consolidate`: the other one, to see how fast it is now
     ALL_DOWN = "all_down"  # no backend is eligible: routed as if all were
     FULL = "full"  # no room anywhere: the request waits or is refused
 
@@ -206,7 +207,7 @@ class Because(NamedTuple):
     """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
 
     `recent_failures` are the speculative backend's, which weigh as load on it. `costs` are None where no measured
-    curves tell them.
+    curves tell them; `learned` says that the curves were corrected by live traffic.
     """
 
     policy: Policy
@@ -218,6 +219,7 @@ class Because(NamedTuple):
     regime: Role
     recent_failures: int = 0
     costs: Costs | None = None
+    learned: bool = False
 
     @property
     def speculative_cost_s(self) -> float | None:
@@ -265,7 +267,8 @@ class EngineLoad:
     """One poll of an engine's own load. `at_s` is the engine's wall-clock instant of the snapshot, unix seconds.
 
     `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) summed
-    over data-parallel `ranks`, which step side by side; None where the engine has none.
+    over data-parallel `ranks`, which step side by side; None where the engine has none. `generated` are the tokens
+    that it has generated since its start, None where it does not say.
     """
 
     running: int
@@ -276,6 +279,7 @@ class EngineLoad:
     moments: tuple[float, ...] | None = None
     version: str | None = None
     ranks: int = 1
+    generated: float | None = None
 
 
 class RequestFacts(NamedTuple):

@@ -1,6 +1,6 @@
 """The section `routing` of the file: meaning, unit, default and range of its keys. Others are in settings.py."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -50,6 +50,23 @@ class Slo(Section):
         return None if self.ttft_s is None and self.tpot_s is None else Goals(self.ttft_s, self.tpot_s)
 
 
+class Learn(Section):
+    """Whether the speeds in curves_file are corrected by live traffic. Policies marginal and consolidate only."""
+
+    enabled: bool = True
+    """Compare what the engines' own counters and answers show with curves_file, and route by the corrected speeds: they
+    follow when another kind of content is accepted less, or the engine is another. One request in a hundred may be sent
+    to the other backend to see how fast that is. What is learned stands in /curves. `learn: false` is short for this."""
+    state_file: FileName | None = None
+    """File in which what was learned is kept over a restart; a relative path counts from this file's folder. It is
+    written now and then, and not read when it is of other curves or engines. null: a restart begins with curves_file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _switch_as_section(cls, value: Any) -> Any:
+        return {"enabled": value} if isinstance(value, bool) else value
+
+
 class Routing(Section):
     """Which backend serves a request."""
 
@@ -93,6 +110,7 @@ class Routing(Section):
     where the policy contradicts them. A changed file is taken over."""
 
     slo: Slo = Slo()
+    learn: Learn = Learn()
 
     def enters_at(self) -> int:
         """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.dispatch.backends import Backends
+from proxy.dispatch.learning import Learning, learns
 from proxy.dispatch.plans import Assignment, Plan
 from proxy.model import (
     ROLES,
@@ -18,6 +19,7 @@ from proxy.model import (
     CircuitState,
     Decision,
     DecisionRecord,
+    EngineLoad,
     LoadSnapshot,
     Outcome,
     Regime,
@@ -51,6 +53,7 @@ class Desk(Backends):
         self.answers = Answers()
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
         self.on_decision: Callable[[Decision], None] = lambda _: None
+        self.learning = self._fresh_learning()
 
     # ------------------------------------------------------------ looking
 
@@ -120,6 +123,8 @@ class Desk(Backends):
                 self._enter(decision.regime)
                 return decision
             weight = policy.share(snapshot.of(decision.role), weight)
+        elif self.learning is not None:
+            decision = self.learning.considered(decision, weight, self.backends, now_s)
         assignment = self._lease(decision, weight, now_s)
         self._enter(decision.regime)
         self.ring.append(DecisionRecord(now_s, request_id, route, traits.weight, attempt, decision))
@@ -162,6 +167,20 @@ class Desk(Backends):
         """Learn from a request that has ended; its lease is settled by now."""
         if facts.outcome is _FINISHED:
             self.answers.heard(facts.route, facts.usage.completion_tokens / facts.traits.weight)
+        if self.learning is not None and facts.decision is not None and facts.decision.role is not None:
+            role = facts.decision.role
+            self.learning.heard(facts, role, self.backend(role).book.in_flight, self.clock())
+
+    def observe_load(self, backend: Backend, load: EngineLoad) -> None:
+        """Keep what an engine says of its own load, learn from it, and now and then correct the curves."""
+        super().observe_load(backend, load)
+        if self.learning is None or self.backend(backend.role) is not backend:
+            return
+        now_s = self.clock()
+        self.learning.polled(backend, self.backend(backend.role.other), load, now_s)
+        corrected = self.learning.turn(self.rules, self.backends, now_s)
+        if corrected is not None:
+            self.rules = corrected
 
     # ------------------------------------------------------------ the operator's wishes
 
@@ -175,8 +194,9 @@ class Desk(Backends):
     def reload(self, plan: Plan) -> None:
         """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; an operator's
         pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
-        self.plan, before = plan, self.rules.effective_policy
+        old, self.plan, before = self.plan, plan, self.rules.effective_policy
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
+        self._go_on_learning(old)
         if self.rules.paces is not None and before is not self.rules.effective_policy:
             self._enter(self._fresh_regime()._replace(smoothed=self.regime.smoothed, held=self.regime.held))
         pairs = list(zip(self.backends, plan.backends, strict=True))
@@ -192,6 +212,19 @@ class Desk(Backends):
         self.on_room()
 
     # ------------------------------------------------------------ inside
+
+    def _fresh_learning(self) -> Learning | None:
+        rules = self.rules
+        return Learning(rules, self.clock()) if self.plan.learns and learns(rules) else None
+
+    def _go_on_learning(self, old: Plan) -> None:
+        """Keep what was learned beside the same curves of the same engines; begin anew beside others."""
+        same = [each.url for each in old.backends] == [each.url for each in self.plan.backends]
+        same = same and old.rules.curves == self.rules.curves and old.rules.placement is self.rules.placement
+        if self.learning is None or not same or not (self.plan.learns and learns(self.rules)):
+            self.learning = self._fresh_learning()
+        else:
+            self.rules = self.learning.applied(self.rules)
 
     def _fresh_regime(self) -> Regime:
         """The regime of a policy that has seen no request, and may change it with the first."""

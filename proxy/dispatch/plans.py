@@ -23,7 +23,8 @@ class BackendPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All rules the desk works by, and its two backends, speculative first; replaced as one by a reload."""
+    """All rules the desk works by, and its two backends, speculative first; replaced as one by a reload. `learns` says
+    that live traffic may correct the curves among the rules."""
 
     backends: tuple[BackendPlan, BackendPlan]
     rules: Rules
@@ -31,6 +32,7 @@ class Plan:
     health: HealthRules
     retries: RetryRules
     linger_s: float = 5.0
+    learns: bool = False
 
 
 class Assignment(NamedTuple):

@@ -92,6 +92,7 @@ def decide(
         current.role,
         speculative.recent_failures,
         costs,
+        rules.learned,
     )
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
@@ -147,7 +148,16 @@ def decide_by_counts(
     if limit is not None and counted + weight > limit:
         return None
     because = Because(
-        policy, speculative, baseline, current.smoothed, rules.enter_at, leave_at, current.role, recent_failures, costs
+        policy,
+        speculative,
+        baseline,
+        current.smoothed,
+        rules.enter_at,
+        leave_at,
+        current.role,
+        recent_failures,
+        costs,
+        rules.learned,
     )
     return Decision(role, reason, current, because)
 

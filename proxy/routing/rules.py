@@ -58,8 +58,9 @@ class Rules:
     gets here); `min_dwell_s` is the least time between two regime changes and `smoothing_s` the time constant of the
     smoothed count, 0 for none. `pin` is the role of policy `pinned`; `operator_pin` is set at run time and overrules
     everything. The first of `request_rules` that matches a request decides; `allow_header` lets clients ask for a role.
-    `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds, and
-    `goals` what policy `marginal` keeps answers within as far as it can.
+    `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds, which
+    live traffic has corrected where `learned` says so, and `goals` what policy `marginal` keeps answers within as far
+    as it can.
     """
 
     policy: Policy = Policy.AUTO
@@ -74,6 +75,7 @@ class Rules:
     operator_pin: Role | None = None
     ramp_s: float = 10.0
     curves: Curves | None = field(default=None, repr=False)
+    learned: bool = False
     goals: Goals | None = None
     effective_policy: Policy = field(init=False, repr=False, compare=False)
     """The policy in force. With curves of both backends `auto` is `marginal` on separate GPUs and `consolidate` on

@@ -105,6 +105,7 @@ def _settings(bench: Bench, routing: dict[str, Any]) -> Settings:
     urls = {SPECULATIVE.value: "http://127.0.0.1:1", BASELINE.value: "http://127.0.0.1:2"}  # nobody is called there
     backends = {role: {"url": url, "max_in_flight": bench.max_in_flight} for role, url in urls.items()}
     policy, rest = routing["policy"], {key: value for key, value in routing.items() if key != "policy"}
+    rest = {"learn": {"enabled": False}, **rest}  # a policy is what its curves make of it, unless asked otherwise
     made = from_mapping({"backends": backends, "placement": bench.placement.value, "routing": rest})
     # Speeds come from a file there, without which policies that need some are refused. Here they come from the curve.
     named = made.model_copy(update={"routing": made.routing.model_copy(update={"policy": Policy(policy)})})

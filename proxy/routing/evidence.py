@@ -1,0 +1,91 @@
+"""What live traffic shows of an engine's speed: two looks at its counters, or one answer, to seconds for a token.
+
+Whatever an engine says is taken for a claim: what cannot be true is no evidence. What is made of it is in belief.py.
+"""
+
+from collections.abc import Callable, Sequence
+from math import isfinite, sqrt
+from typing import NamedTuple
+
+# Seconds for a token that no engine of these needs: outside lies a broken counter.
+LEAST_S, MOST_S = 1e-6, 1e3
+
+# A mean batch beyond this is a broken counter too.
+MOST_IN_FLIGHT = 1e6
+
+# Variance of ln(seconds for a token) that no count of steps takes away: the scatter of step times (3 % on engines of
+# the published curves), and batches that differ within one look.
+LEAST_VARIANCE = 0.03**2
+
+# Variance of the tokens that one sequence gains in one step, by the square of their mean: chains of 2 to 4 accepted
+# tokens have 0.1 to 0.2; an engine without speculation none.
+STEP_VARIANCE = 0.2
+
+# Steps times sequences below which two looks say nothing: the acceptance of so few is chance.
+LEAST_STEPS = 8.0
+
+# Generated tokens counted between two looks by number in flight at their ends, and one answer by the number in flight
+# at its ends: prompts of others come in between, and the number changes. Standard deviations of a tenth and a quarter.
+COUNTER_VARIANCE, ANSWER_VARIANCE = 0.10**2, 0.25**2
+
+# The tokens of an answer from which its time for each says something.
+LEAST_TOKENS = 16
+
+
+class Seen(NamedTuple):
+    """A speed that was seen: `seconds_per_token` of each sequence, while `in_flight` of them ran in the mean, with a
+    standard deviation of `spread`. `variance` is that of ln(seconds_per_token)."""
+
+    in_flight: float
+    spread: float
+    seconds_per_token: float
+    variance: float
+
+    def ratio(self, total: Callable[[float], float]) -> float:
+        """What was seen by what `total` foretells: n d(n), the seconds for a token summed over n sequences.
+
+        At two numbers in flight with the mean and the spread that were seen: that is as good as every step by itself
+        wherever total is nearly a parabola.
+        """
+        below = max(self.in_flight - self.spread, 1e-3)
+        above = 2.0 * self.in_flight - below
+        return 2.0 * self.in_flight * self.seconds_per_token / (total(below) + total(above))
+
+
+def by_moments(before: Sequence[float], after: Sequence[float], ranks: int) -> Seen | None:
+    """What two looks at cumulative decode moments show; None where they show nothing, as after a restart."""
+    if len(before) != len(after) or len(after) != 6 or ranks < 1:
+        return None
+    gained = [new - old for old, new in zip(before, after, strict=True)]
+    if not all(isfinite(each) and each >= 0.0 for each in gained):
+        return None
+    steps, batches, _, squares, busy_us, tokens = gained
+    if steps < 1.0 or batches < LEAST_STEPS or tokens <= 0.0:
+        return None
+    mean = batches / steps
+    spread = sqrt(max(0.0, squares / steps - mean * mean))
+    variance = LEAST_VARIANCE + STEP_VARIANCE / batches
+    return _plausible(Seen(mean * ranks, min(spread, mean) * ranks, busy_us * 1e-6 / tokens, variance))
+
+
+def by_counter(tokens: float, elapsed_s: float, in_flight: tuple[float, float]) -> Seen | None:
+    """What so many generated tokens in a time show, with `in_flight` sequences at its beginning and its end."""
+    mean = 0.5 * (in_flight[0] + in_flight[1])
+    if not (isfinite(tokens) and tokens >= LEAST_TOKENS and isfinite(elapsed_s) and elapsed_s > 0.0) or min(in_flight) < 1:
+        return None
+    spread = 0.5 * abs(in_flight[0] - in_flight[1])
+    return _plausible(Seen(mean, spread, mean * elapsed_s / tokens, COUNTER_VARIANCE + spread * spread / (mean * mean)))
+
+
+def by_answer(tpot_s: float | None, tokens: float, in_flight: tuple[float, float]) -> Seen | None:
+    """What one answer shows, with `in_flight` sequences when it was placed, itself among them, and when it ended."""
+    if tpot_s is None or not tokens >= LEAST_TOKENS or min(in_flight) < 1:
+        return None
+    mean = 0.5 * (in_flight[0] + in_flight[1])
+    spread = 0.5 * abs(in_flight[0] - in_flight[1])
+    return _plausible(Seen(mean, spread, tpot_s, ANSWER_VARIANCE + STEP_VARIANCE / tokens))
+
+
+def _plausible(seen: Seen) -> Seen | None:
+    fits = LEAST_S <= seen.seconds_per_token <= MOST_S and 0.5 <= seen.in_flight <= MOST_IN_FLIGHT
+    return seen if fits and isfinite(seen.spread) and isfinite(seen.variance) else None

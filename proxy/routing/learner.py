@@ -1,0 +1,175 @@
+"""Keeps the measured curves true: what live traffic shows of both backends, and the curves corrected by it.
+
+Pure: time is an argument, and equal evidence gives equal curves. What counts as evidence is in evidence.py, how it is
+believed in belief.py, which requests are sent to learn from in probing.py, and when corrections are dropped again in
+harm.py. Who feeds it and takes its curves over is the desk's learning (dispatch/learning.py).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import exp, log
+from typing import NamedTuple
+
+from proxy.model import ROLES, SPECULATIVE, EngineLoad, Role
+from proxy.routing.belief import NO_LINE, Belief, Line, bin_middle
+from proxy.routing.curves import LEAST, MOST, ContextCurves, Curves, SpeedCurve, SpeedPoint
+from proxy.routing.evidence import Seen, by_answer, by_counter, by_moments
+
+# A correction that moves no point by more than this moves next to no request: it is left until it is more.
+MATERIAL = 0.015
+
+# Curves that are made anew in one turn, the most wrong ones first: their tables take a millisecond or two each, in
+# which nothing else runs.
+MOST_A_TURN = 2
+
+# After so long without decode moments an engine is taken to have none, and answers speak for it.
+SILENT_S = 30.0
+# Two looks that lie further apart are not put together: too much may have happened in between.
+APART_S = 60.0
+
+# Weight of the newest answer in the mean context of a backend's requests: the last twenty decide it.
+NEWEST = 0.05
+
+
+class Look(NamedTuple):
+    """One poll of an engine, and what the desk held then: sequences on this backend, and what may have disturbed it on
+    shared GPUs: the requests that the other one has ever had and the sequences that it held."""
+
+    load: EngineLoad
+    at_s: float
+    in_flight: int
+    beside: tuple[int, int] = (0, 0)
+
+
+@dataclass(slots=True)
+class Side:
+    """What is known of one backend. `lines` is what is believed since the last turn."""
+
+    belief: Belief
+    line: Line = NO_LINE
+    look: Look | None = None
+    context_tokens: float = 0.0
+    moments_at_s: float = float("-inf")
+    counted_at_s: float = float("-inf")
+    seen: int = 0
+
+
+class Learner:
+    """What has been learned beside `curves`, which stay as they are. `shared` GPUs tell of one backend only while the
+    other one is idle."""
+
+    def __init__(self, curves: Curves, *, shared: bool = False) -> None:
+        self.curves = curves
+        self.corrected = curves
+        self.sides = {role: Side(Belief()) for role in ROLES}
+        self._shared = shared
+
+    # ------------------------------------------------------------ evidence
+
+    def polled(self, role: Role, look: Look) -> None:
+        """Take in a poll of an engine. Of two in a row, the difference tells."""
+        side = self.sides[role]
+        before, side.look = side.look, look
+        if before is None or not 0.0 < look.at_s - before.at_s <= APART_S:
+            return
+        undisturbed = not self._shared or (look.beside == before.beside and not look.beside[1])
+        seen = _between(before, look)
+        if look.load.moments is not None and before.load.moments is not None:
+            side.moments_at_s = look.at_s
+        elif seen is not None:
+            side.counted_at_s = look.at_s
+        if seen is not None and undisturbed:
+            self._take(role, self._bucket(side.context_tokens), seen, look.at_s)
+
+    def answered(
+        self, role: Role, context_tokens: float, tokens: float, tpot_s: float | None, in_flight: tuple[float, float], now_s: float
+    ) -> None:
+        """Take in an answer of one sequence, with `in_flight` when it was placed, itself among them, and at its end."""
+        side = self.sides[role]
+        if 0.0 <= context_tokens <= MOST:
+            side.context_tokens += (context_tokens - side.context_tokens) * (NEWEST if side.context_tokens else 1.0)
+        if self._shared or now_s - max(side.moments_at_s, side.counted_at_s) < SILENT_S:
+            return
+        seen = by_answer(tpot_s, tokens, in_flight)
+        if seen is not None:
+            self._take(role, self._bucket(context_tokens), seen, now_s)
+
+    def _take(self, role: Role, bucket: int, seen: Seen, now_s: float) -> None:
+        curve = self.curves.contexts[bucket].of(role)
+        if curve is None:
+            return
+        side = self.sides[role]
+        side.seen += 1
+        if side.belief.observe(bucket, seen, log(seen.ratio(_total(curve))), now_s, side.line):
+            side.line = side.belief.line(now_s)
+
+    # ------------------------------------------------------------ curves
+
+    def turn(self, now_s: float) -> Curves | None:
+        """The corrected curves, once they are materially others than at the last turn; else None."""
+        moved: list[tuple[float, Role, int, SpeedCurve]] = []
+        for role, side in self.sides.items():
+            side.line = side.belief.line(now_s)
+            for bucket, context in enumerate(self.curves.contexts):
+                curve = context.of(role)
+                if curve is not None and side.line.places:
+                    now = corrected_curve(curve, side, bucket)
+                    by = _moved(self.corrected.contexts[bucket].of(role), now)
+                    if by > MATERIAL:
+                        moved.append((by, role, bucket, now))
+        if not moved:
+            return None
+        moved.sort(key=lambda each: -each[0])
+        contexts = list(self.corrected.contexts)
+        for _, role, bucket, curve in moved[:MOST_A_TURN]:
+            contexts[bucket] = _with(contexts[bucket], role, curve)
+        self.corrected = replace(self.corrected, contexts=tuple(contexts))
+        return self.corrected
+
+    def known_s(self, role: Role, in_flight: float) -> float | None:
+        """When a backend was last seen with about so many in flight, in the context of its requests; None: never."""
+        side = self.sides[role]
+        return side.belief.known_s(self._bucket(side.context_tokens), in_flight)
+
+    def ratio(self, role: Role, context_tokens: float, in_flight: float) -> float:
+        """Seconds for a token by those of the measured curve, as believed now; 1 where nothing is known."""
+        return exp(self.sides[role].line.at(self._bucket(context_tokens), max(1.0, in_flight)))
+
+    def _bucket(self, context_tokens: float) -> int:
+        return self.curves.contexts.index(self.curves.at_context(context_tokens))
+
+
+def corrected_curve(curve: SpeedCurve, side: Side, bucket: int) -> SpeedCurve:
+    """A curve as it is believed to be, at its own points and where there is evidence."""
+    evident = {bin_middle(place.bin) for place in side.belief.bins if place.bucket == bucket}
+    return SpeedCurve(
+        tuple(
+            SpeedPoint(n, min(MOST, max(LEAST, curve.tok_s(n) * exp(-side.line.at(bucket, n)))))
+            for n in sorted({point.in_flight for point in curve.points} | evident)
+        )
+    )
+
+
+def _moved(applied: SpeedCurve | None, now: SpeedCurve) -> float:
+    """By how much a curve lies beside the one in force, as the largest |ln| at its points."""
+    if applied is None:
+        return 0.0
+    return max(abs(log(now.tok_s(n) / applied.tok_s(n))) for n in (point.in_flight for point in now.points))
+
+
+def _with(context: ContextCurves, role: Role, curve: SpeedCurve) -> ContextCurves:
+    return replace(context, speculative=curve) if role is SPECULATIVE else replace(context, baseline=curve)
+
+
+def _total(curve: SpeedCurve) -> Callable[[float], float]:
+    return lambda n: n * curve.seconds_per_token(n)
+
+
+def _between(before: Look, look: Look) -> Seen | None:
+    old, new = before.load, look.load
+    if new.moments is not None and old.moments is not None:
+        return by_moments(old.moments, new.moments, new.ranks) if new.ranks == old.ranks else None
+    if new.generated is not None and old.generated is not None and not (old.waiting or new.waiting):
+        running = (float(old.running), float(new.running))
+        return by_counter(new.generated - old.generated, look.at_s - before.at_s, running)
+    return None
