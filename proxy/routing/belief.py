@@ -81,6 +81,10 @@ class Line(NamedTuple):
         pulled = sum(pull * _kernel(bucket, ln_n, *place) for place, pull in zip(self.places, self.pulls, strict=True))
         return min(MOST_LN, max(-MOST_LN, pulled))
 
+    def ratio(self, bucket: int, n: float) -> float:
+        """The same as a ratio; of fewer than one in flight it is that of one."""
+        return exp(self.at(bucket, max(1.0, n)))
+
 
 NO_LINE = Line((), ())
 

@@ -60,18 +60,6 @@ class Station:
     waiting: deque[Task] = field(default_factory=deque)
     reserved: int = 0
     cache: PrefixCache = field(default_factory=PrefixCache)
-    moments: list[float] = field(default_factory=lambda: [0.0] * 6)
-
-    def count(self, elapsed_s: float, cycle_s: float) -> None:
-        """Count the steps of some time as an engine does: steps, sequences, microseconds, their products, tokens."""
-        batch, us, moments = len(self.running), 1e6 * elapsed_s, self.moments
-        steps = elapsed_s / cycle_s
-        moments[0] += steps
-        moments[1] += steps * batch
-        moments[2] += us
-        moments[3] += steps * batch * batch
-        moments[4] += us * batch
-        moments[5] += elapsed_s * self.tokens_per_s * batch
 
     @property
     def has_prompts(self) -> bool:
@@ -176,8 +164,6 @@ class Gpus:
             elapsed_s = now_s - self.now_s
             for station in self.stations:
                 station.gained += elapsed_s * station.tokens_per_s
-                if station.running and elapsed_s:
-                    station.count(elapsed_s, self._cycle_s)
         self.now_s = now_s
 
     def _begin_chunk(self) -> None:

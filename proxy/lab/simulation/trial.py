@@ -20,7 +20,6 @@ from proxy.model import (
     SPECULATIVE,
     Change,
     ChangeKind,
-    EngineLoad,
     Outcome,
     Placement,
     RequestFacts,
@@ -30,8 +29,6 @@ from proxy.model import (
 )
 
 _FINISHED = Outcome.FINISHED
-# As the proxy by default (`health.interval_s`).
-POLL_EVERY_S = 1.0
 _ROUTE, _TRAITS = "/v1/chat/completions", Traits(stream=True)
 
 
@@ -99,7 +96,6 @@ class Trial:
         self._choose = arm.choose
         self._source = source
         self._queue: deque[_Ask] = deque()
-        self._poll_at_s = 0.0 if self._desk.learning is not None else NEVER_S
         shared = arm.settings.placement is Placement.SHARED
         every = [self.stations[role] for role in ROLES]
         self._gpus = {role: Gpus(self.stations[role]) for role in ROLES}
@@ -121,8 +117,6 @@ class Trial:
                 at_s = comes_at_s
             if at_s == NEVER_S:
                 break
-            while self._poll_at_s <= at_s:
-                self._poll()
             times.in_flight_s += (at_s - self.now_s) * (self.speculative + self.baseline + len(self._queue))
             self.now_s = at_s
             if coming:
@@ -137,14 +131,6 @@ class Trial:
                     self._count(ended)
         times.span_s = self.now_s
         return times
-
-    def _poll(self) -> None:
-        """Ask both engines for their load, as the proxy does. What they tell is as of their last change of batch."""
-        self.now_s = self._poll_at_s
-        self._poll_at_s += POLL_EVERY_S
-        for role, station in self.stations.items():
-            load = EngineLoad(len(station.running), len(station.waiting), moments=tuple(station.moments))
-            self._desk.observe_load(self._desk.backend(role), load)
 
     def _offer(self, offer: Offer) -> None:
         _, prompt_tokens, tokens, step_share, blocks = offer
@@ -194,9 +180,7 @@ class Trial:
     def _facts(self, ask: _Ask, assignment: Assignment) -> RequestFacts:
         """What the proxy would know of it."""
         usage = Usage(ask.prompt_tokens, ask.length, ask.cached_tokens)
-        tpot_s = (ask.ended_at_s - min(ask.first_at_s, ask.ended_at_s)) / (ask.length - 1) if ask.length > 1 else None
-        facts = RequestFacts("", _ROUTE, "POST", _FINISHED, 200, assignment.decision, ask.traits, usage=usage)
-        return facts._replace(tpot_s=tpot_s)
+        return RequestFacts("", _ROUTE, "POST", _FINISHED, 200, assignment.decision, ask.traits, usage=usage)
 
     def _count(self, ask: _Ask) -> None:
         times, ended_at_s, asked_at_s = self.times, ask.ended_at_s, ask.asked_at_s
