@@ -33,7 +33,7 @@ class Backends:
         return self._speculative if role is SPECULATIVE else self._baseline
 
     @property
-    def backends(self) -> tuple[Backend, ...]:
+    def backends(self) -> tuple[Backend, Backend]:
         """Both backends, speculative first."""
         return (self._speculative, self._baseline)
 

@@ -167,9 +167,8 @@ class Desk(Backends):
         """Learn from a request that has ended; its lease is settled by now."""
         if facts.outcome is _FINISHED:
             self.answers.heard(facts.route, facts.usage.completion_tokens / facts.traits.weight)
-        if self.learning is not None and facts.decision is not None and facts.decision.role is not None:
-            role = facts.decision.role
-            self.learning.heard(facts, role, self.backend(role).book.in_flight, self.clock())
+        if self.learning is not None:
+            self.learning.heard(facts, self.backends, self.clock())
 
     def observe_load(self, backend: Backend, load: EngineLoad) -> None:
         """Keep what an engine says of its own load, learn from it, and now and then correct the curves."""
@@ -224,7 +223,8 @@ class Desk(Backends):
         if self.learning is None or not same or not (self.plan.learns and learns(self.rules)):
             self.learning = self._fresh_learning()
         else:
-            self.rules = self.learning.applied(self.rules)
+            self.learning.measured = self.rules
+            self.rules = self.learning.applied(self.rules, self.clock())
 
     def _fresh_regime(self) -> Regime:
         """The regime of a policy that has seen no request, and may change it with the first."""

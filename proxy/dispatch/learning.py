@@ -6,8 +6,9 @@ request but one count, and a probe's decision.
 
 from dataclasses import replace
 
-from proxy.model import ROLES, Decision, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts, Role
-from proxy.routing.learner import Learner, Look
+from proxy.model import ROLES, SPECULATIVE, Decision, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts
+from proxy.routing.harm import Harm, measured_choice
+from proxy.routing.learner import Answer, Learner, Look
 from proxy.routing.marginal import BYTES_PER_TOKEN
 from proxy.routing.probing import Probes
 from proxy.routing.rules import Rules
@@ -26,45 +27,78 @@ def learns(rules: Rules) -> bool:
 
 
 class Learning:
-    """Learning beside the curves of `rules`, which say what was measured."""
+    """Learning beside the curves of `measured`, which are the rules as configured."""
 
-    def __init__(self, rules: Rules, now_s: float) -> None:
-        assert rules.curves is not None, "only rules with curves can be corrected"
-        self.shared = rules.placement is Placement.SHARED
-        self.learner = Learner(rules.curves, shared=self.shared)
+    def __init__(self, measured: Rules, now_s: float) -> None:
+        assert measured.curves is not None, "only rules with curves can be corrected"
+        self.measured = measured
+        self.shared = measured.placement is Placement.SHARED
+        self.learner = Learner(measured.curves, shared=self.shared)
         self.probes = Probes(now_s)
+        self.harm = Harm()
         self._turned_at_s = now_s
 
     def polled(self, backend: Backend, beside: Backend, load: EngineLoad, now_s: float) -> None:
         """Take in a poll."""
         other = beside.book
-        self.learner.polled(backend.role, Look(load, now_s, backend.book.in_flight, (other.opened, other.in_flight)))
+        self.learner.polled(backend.role, Look(load, now_s, (other.opened, other.in_flight)))
 
-    def heard(self, facts: RequestFacts, role: Role, in_flight: int, now_s: float) -> None:
-        """Take in an answer; `in_flight` are the sequences on its backend now that it has ended."""
-        decision, traits = facts.decision, facts.traits
-        if facts.outcome is not _FINISHED or decision is None or traits.weight != 1:
+    def heard(self, facts: RequestFacts, backends: tuple[Backend, Backend], now_s: float) -> None:
+        """Take in an answer; its lease is settled by now."""
+        decision, traits, usage = facts.decision, facts.traits, facts.usage
+        if facts.outcome is not _FINISHED or decision is None or decision.role is None or traits.weight != 1:
             return
-        because = decision.because
-        begun = because.speculative_in_flight if role is ROLES[0] else because.baseline_in_flight
-        counts = (begun + 1.0, in_flight + 1.0)
+        role, because = decision.role, decision.because
+        begun = (because.speculative_in_flight, because.baseline_in_flight)
+        ended = (backends[0].book.in_flight, backends[1].book.in_flight)
+        mine = 0 if role is SPECULATIVE else 1
         context = traits.prompt_bytes / BYTES_PER_TOKEN
-        self.learner.answered(role, context, facts.usage.completion_tokens, facts.tpot_s, counts, now_s)
+        answer = Answer(
+            context,
+            (usage.prompt_tokens or context) - usage.cached_tokens,
+            usage.completion_tokens,
+            facts.tpot_s,
+            (begun[mine] + 1.0, ended[mine] + 1.0),
+            now_s - facts.duration_s + facts.queue_s,
+            bool(begun[1 - mine] or ended[1 - mine]),
+        )
+        told = self.learner.answered(role, answer, now_s)
+        if told is not None and told.believed is not None:
+            self.harm.answered(role, told, now_s)
+            if because.learned:
+                self._compare(facts, decision, told.bucket, now_s)
+
+    def _compare(self, facts: RequestFacts, decision: Decision, bucket: int, now_s: float) -> None:
+        choice = measured_choice(self.measured, decision, facts.traits, float(facts.usage.completion_tokens))
+        if choice is not None and decision.role is not None:
+            because = decision.because
+            counts = (because.speculative_in_flight + 1.0, because.baseline_in_flight + 1.0)
+            self.harm.compare(decision.role, bucket, choice, counts, now_s)
 
     def turn(self, rules: Rules, backends: tuple[Backend, Backend], now_s: float) -> Rules | None:
-        """Corrected rules, now and then, if something has changed; else None."""
+        """Other rules, now and then, if something has changed; else None."""
         if 0.0 <= now_s - self._turned_at_s < EVERY_S:
             return None
         self._turned_at_s = now_s
-        learner = self.learner
-        curves = learner.turn(now_s)
+        learner, harm = self.learner, self.harm
+        if rules.learned and harm.look(now_s):
+            harm.suspend(now_s)
+            self.learner = Learner(learner.curves, shared=self.shared)
+            return self.applied(rules, now_s)
+        learner.turn(now_s)
+        for role in learner.moved:
+            self.probes.moved(role)
+        for role in learner.changed:
+            harm.forget(role)
         self.probes.look({each.role: learner.known_s(each.role, each.book.in_flight + 1) for each in backends}, now_s)
-        return None if curves is None else self.applied(rules)
+        applied = self.applied(rules, now_s)
+        return None if applied.curves is rules.curves else applied
 
-    def applied(self, rules: Rules) -> Rules:
-        """Rules by the curves as they are corrected now."""
-        learner = self.learner
-        return replace(rules, curves=learner.corrected, learned=learner.corrected is not learner.curves)
+    def applied(self, rules: Rules, now_s: float) -> Rules:
+        """Rules by the curves in force: as corrected, or as measured while learning is suspended."""
+        measured = self.learner.curves
+        curves = measured if now_s < self.harm.until_s else self.learner.corrected
+        return rules if rules.curves is curves else replace(rules, curves=curves, learned=curves is not measured)
 
     def considered(self, decision: Decision, weight: int, backends: tuple[Backend, Backend], now_s: float) -> Decision:
         """The decision, or the same request sent to the other backend to see how fast that is."""

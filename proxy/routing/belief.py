@@ -95,6 +95,7 @@ class Belief:
     def __init__(self) -> None:
         self.bins: dict[Place, Bin] = {}
         self.changes = 0
+        self.changed_at_s = float("-inf")
         self._rise = self._fall = 0.0
         self._risen: list[float] = []
 
@@ -107,7 +108,7 @@ class Belief:
         if found is not None and found.variance(now_s) <= SETTLED_VARIANCE:
             changed = self._cumulate(ln_ratio - line.at(bucket, seen.in_flight), seen.variance)
             if changed:
-                found = self.bins[place]
+                self.changed_at_s = now_s
         if found is None:
             self.bins[place] = Bin(1.0 / seen.variance, log(seen.in_flight), ln_ratio, now_s)
             return changed

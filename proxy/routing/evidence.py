@@ -71,7 +71,10 @@ def by_moments(before: Sequence[float], after: Sequence[float], ranks: int) -> S
 def by_counter(tokens: float, elapsed_s: float, in_flight: tuple[float, float]) -> Seen | None:
     """What so many generated tokens in a time show, with `in_flight` sequences at its beginning and its end."""
     mean = 0.5 * (in_flight[0] + in_flight[1])
-    if not (isfinite(tokens) and tokens >= LEAST_TOKENS and isfinite(elapsed_s) and elapsed_s > 0.0) or min(in_flight) < 1:
+    if (
+        not (isfinite(tokens) and tokens >= LEAST_TOKENS and isfinite(elapsed_s) and elapsed_s > 0.0)
+        or min(in_flight) < 1
+    ):
         return None
     spread = 0.5 * abs(in_flight[0] - in_flight[1])
     return _plausible(Seen(mean, spread, mean * elapsed_s / tokens, COUNTER_VARIANCE + spread * spread / (mean * mean)))

@@ -13,14 +13,17 @@ from typing import NamedTuple
 from proxy.model import BASELINE, ROLES, SPECULATIVE, Decision, Role, Traits
 from proxy.routing import consolidate, marginal
 from proxy.routing.belief import NO_LINE, Belief, Line
-from proxy.routing.evidence import Seen
+from proxy.routing.learner import Told
 from proxy.routing.paces import OVERLOADED_S
 from proxy.routing.rules import Rules
 
 # Costs are compared over the answers of so long, in slots of a tenth of a minute and more.
 WINDOW_S, SLOT_S = 300.0, 10.0
-# By so much the corrected curves may do worse, and so many answers must have gone elsewhere for them: fewer are chance.
-MOST_WORSE, LEAST_ANSWERS = 0.05, 30
+# By so much the corrected curves may do worse, and so many answers must have gone elsewhere for them, over so long: fewer
+# are chance, and an engine that just fills up misleads.
+MOST_WORSE, LEAST_ANSWERS, LEAST_S = 0.05, 50, 60.0
+# Where a request would have gone it must have cost less by more than this: answers tell of a speed to a tenth or so.
+UNSURE = 0.15
 # What answers told of a backend so long ago is no word on what it would do now.
 RECENT_S = 60.0
 
@@ -55,11 +58,17 @@ class Harm:
     _lasts_s: float = SUSPENDED_S
     _slots: "deque[list[float]]" = field(default_factory=deque)
 
-    def answered(self, role: Role, bucket: int, seen: Seen, ln_ratio: float, predicted: float, now_s: float) -> None:
-        """Take in an answer: ln of its time for a token by that of the measured curve, and what was `predicted`."""
+    def answered(self, role: Role, told: Told, now_s: float) -> None:
+        """Take in what an answer tells."""
+        bucket, seen, ln_ratio, believed = told
         self.beliefs[role].observe(bucket, seen, ln_ratio, now_s, self.lines[role])
-        miss = min(MOST_MISS, abs(ln_ratio - predicted)) - min(MOST_MISS, abs(ln_ratio))
-        self.doubts[role] = max(0.0, self.doubts[role] + miss - FORGIVEN)
+        if believed is not None:
+            miss = min(MOST_MISS, abs(ln_ratio - believed)) - min(MOST_MISS, abs(ln_ratio))
+            self.doubts[role] = max(0.0, self.doubts[role] + miss - FORGIVEN)
+
+    def forget(self, role: Role) -> None:
+        """A backend has changed, by what it says itself: what answers told of it before is no word on it any more."""
+        self.beliefs[role], self.lines[role] = Belief(), NO_LINE
 
     def compare(self, role: Role, bucket: int, choice: Choice, counts: tuple[float, float], now_s: float) -> None:
         """Add an answer up that went to `role`, where `counts` were in flight, beside where it would have gone."""
@@ -72,7 +81,7 @@ class Harm:
             cost_s, n = costs[choice.role]
             known_s = self.beliefs[choice.role].known_s(bucket, n)
             if known_s is not None and now_s - known_s <= RECENT_S:
-                theirs_s, moved = cost_s * self.lines[choice.role].ratio(bucket, n), 1.0
+                theirs_s, moved = (1.0 + UNSURE) * cost_s * self.lines[choice.role].ratio(bucket, n), 1.0
         if ours_s < inf and theirs_s < inf:
             self._add(now_s // SLOT_S, ours_s, theirs_s, moved)
 
@@ -83,7 +92,8 @@ class Harm:
             self._slots.popleft()
         ours_s, theirs_s, moved = (sum(slot[column] for slot in self._slots) for column in (1, 2, 3))
         self.worse = ours_s / theirs_s - 1.0 if theirs_s > 0.0 else 0.0
-        harmed = self.worse > MOST_WORSE and moved >= LEAST_ANSWERS
+        lasts_s = now_s - self._slots[0][0] * SLOT_S if self._slots else 0.0
+        harmed = self.worse > MOST_WORSE and moved >= LEAST_ANSWERS and lasts_s >= LEAST_S
         return harmed or max(self.doubts.values()) > DOUBTED
 
     def suspend(self, now_s: float) -> None:

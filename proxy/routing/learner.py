@@ -17,6 +17,8 @@ from proxy.routing.evidence import Seen, by_answer, by_counter, by_moments
 
 # A correction that moves no point by more than this moves next to no request: it is left until it is more.
 MATERIAL = 0.015
+# One by more than this is news: the backend is worth another look soon.
+TELLING = 0.05
 
 # Curves that are made anew in one turn, the most wrong ones first: their tables take a millisecond or two each, in
 # which nothing else runs.
@@ -27,23 +29,49 @@ SILENT_S = 30.0
 # Two looks that lie further apart are not put together: too much may have happened in between.
 APART_S = 60.0
 
+# Time constant of the prompt tokens that a backend is asked to read, and the share of its time at most in which it is
+# taken to read them: beyond that it would hardly decode.
+ASKED_S, MOST_PREFILL = 30.0, 0.7
+
 # Weight of the newest answer in the mean context of a backend's requests: the last twenty decide it.
 NEWEST = 0.05
 
 
 class Look(NamedTuple):
-    """One poll of an engine, and what the desk held then: sequences on this backend, and what may have disturbed it on
-    shared GPUs: the requests that the other one has ever had and the sequences that it held."""
+    """One poll of an engine, and what may have disturbed it on shared GPUs: the requests that the other backend has had
+    since its start, and the sequences that it held."""
 
     load: EngineLoad
     at_s: float
-    in_flight: int
     beside: tuple[int, int] = (0, 0)
+
+
+class Answer(NamedTuple):
+    """An answer of one sequence: `in_flight` when it was placed, itself among them, and at its end; `uncached_tokens`
+    of its prompt had to be read; `beside` says that the other backend had sequences then."""
+
+    context_tokens: float
+    uncached_tokens: float
+    tokens: int
+    tpot_s: float | None
+    in_flight: tuple[float, float]
+    placed_at_s: float = float("inf")
+    beside: bool = False
+
+
+class Told(NamedTuple):
+    """What evidence tells: ln of the time for a token by that of the measured curve. `believed` is what was foretold of
+    an answer, None where that is no test: its backend has changed on the way, or answers are what belief rests on."""
+
+    bucket: int
+    seen: Seen
+    ln_ratio: float
+    believed: float | None = None
 
 
 @dataclass(slots=True)
 class Side:
-    """What is known of one backend. `lines` is what is believed since the last turn."""
+    """What is known of one backend. `line` is what is believed since the last turn."""
 
     belief: Belief
     line: Line = NO_LINE
@@ -51,7 +79,18 @@ class Side:
     context_tokens: float = 0.0
     moments_at_s: float = float("-inf")
     counted_at_s: float = float("-inf")
+    prompt_tok_s: float = 0.0
+    heard_at_s: float = float("-inf")
+    busy_share: float = 0.0
     seen: int = 0
+
+    def heard(self, answer: Answer, prefill_tok_s: float | None, now_s: float) -> None:
+        """Take in what was asked, and how much of the time prompts are read, in which nobody decodes."""
+        context = answer.context_tokens
+        self.context_tokens += (context - self.context_tokens) * (NEWEST if self.context_tokens else 1.0)
+        elapsed_s, self.heard_at_s = max(0.0, now_s - self.heard_at_s), now_s
+        self.prompt_tok_s = self.prompt_tok_s * exp(-elapsed_s / ASKED_S) + max(0.0, answer.uncached_tokens) / ASKED_S
+        self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, self.prompt_tok_s / prefill_tok_s)
 
 
 class Learner:
@@ -62,6 +101,9 @@ class Learner:
         self.curves = curves
         self.corrected = curves
         self.sides = {role: Side(Belief()) for role in ROLES}
+        self.moved: frozenset[Role] = frozenset()
+        self.changed: frozenset[Role] = frozenset()
+        self._turned_at_s = float("-inf")
         self._shared = shared
 
     # ------------------------------------------------------------ evidence
@@ -73,41 +115,48 @@ class Learner:
         if before is None or not 0.0 < look.at_s - before.at_s <= APART_S:
             return
         undisturbed = not self._shared or (look.beside == before.beside and not look.beside[1])
-        seen = _between(before, look)
+        seen = _between(before, look, side.busy_share)
         if look.load.moments is not None and before.load.moments is not None:
             side.moments_at_s = look.at_s
         elif seen is not None:
             side.counted_at_s = look.at_s
-        if seen is not None and undisturbed:
-            self._take(role, self._bucket(side.context_tokens), seen, look.at_s)
-
-    def answered(
-        self, role: Role, context_tokens: float, tokens: float, tpot_s: float | None, in_flight: tuple[float, float], now_s: float
-    ) -> None:
-        """Take in an answer of one sequence, with `in_flight` when it was placed, itself among them, and at its end."""
-        side = self.sides[role]
-        if 0.0 <= context_tokens <= MOST:
-            side.context_tokens += (context_tokens - side.context_tokens) * (NEWEST if side.context_tokens else 1.0)
-        if self._shared or now_s - max(side.moments_at_s, side.counted_at_s) < SILENT_S:
-            return
-        seen = by_answer(tpot_s, tokens, in_flight)
-        if seen is not None:
-            self._take(role, self._bucket(context_tokens), seen, now_s)
-
-    def _take(self, role: Role, bucket: int, seen: Seen, now_s: float) -> None:
+        bucket = self._bucket(side.context_tokens)
         curve = self.curves.contexts[bucket].of(role)
-        if curve is None:
-            return
+        if seen is not None and undisturbed and curve is not None:
+            self._believe(side, Told(bucket, seen, log(seen.ratio(_total(curve)))), look.at_s)
+
+    def answered(self, role: Role, answer: Answer, now_s: float) -> Told | None:
+        """Take in an answer of one sequence; what it tells of its backend, None where that is nothing."""
         side = self.sides[role]
+        bucket = self._bucket(answer.context_tokens)
+        context = self.curves.contexts[bucket]
+        curve, prefill_tok_s = context.of(role), context.prefill_tok_s[ROLES.index(role)]
+        side.heard(answer, prefill_tok_s, now_s)
+        if answer.tpot_s is None or curve is None or (self._shared and answer.beside):
+            return None
+        seen = by_answer(answer.tpot_s * (1.0 - side.busy_share), answer.tokens, answer.in_flight)
+        if seen is None:
+            return None
+        told = Told(bucket, seen, log(seen.ratio(_total(curve))))
+        if now_s - max(side.moments_at_s, side.counted_at_s) >= SILENT_S:
+            self._believe(side, told, now_s)
+        elif answer.placed_at_s > side.belief.changed_at_s:
+            told = told._replace(believed=side.line.at(bucket, max(1.0, seen.in_flight)))
+        return told
+
+    def _believe(self, side: Side, told: Told, now_s: float) -> None:
         side.seen += 1
-        if side.belief.observe(bucket, seen, log(seen.ratio(_total(curve))), now_s, side.line):
+        if side.belief.observe(told.bucket, told.seen, told.ln_ratio, now_s, side.line):
             side.line = side.belief.line(now_s)
 
     # ------------------------------------------------------------ curves
 
-    def turn(self, now_s: float) -> Curves | None:
-        """The corrected curves, once they are materially others than at the last turn; else None."""
+    def turn(self, now_s: float) -> None:
+        """Correct the curves by all evidence, as far as that is material; `moved` tells whose are others by much, and
+        `changed` whose backend is another than it was."""
         moved: list[tuple[float, Role, int, SpeedCurve]] = []
+        self.changed = frozenset(role for role, side in self.sides.items() if side.belief.changed_at_s > self._turned_at_s)
+        self._turned_at_s = now_s
         for role, side in self.sides.items():
             side.line = side.belief.line(now_s)
             for bucket, context in enumerate(self.curves.contexts):
@@ -117,14 +166,14 @@ class Learner:
                     by = _moved(self.corrected.contexts[bucket].of(role), now)
                     if by > MATERIAL:
                         moved.append((by, role, bucket, now))
+        self.moved = frozenset(role for by, role, _, _ in moved if by > TELLING)
         if not moved:
-            return None
+            return
         moved.sort(key=lambda each: -each[0])
         contexts = list(self.corrected.contexts)
         for _, role, bucket, curve in moved[:MOST_A_TURN]:
             contexts[bucket] = _with(contexts[bucket], role, curve)
         self.corrected = replace(self.corrected, contexts=tuple(contexts))
-        return self.corrected
 
     def known_s(self, role: Role, in_flight: float) -> float | None:
         """When a backend was last seen with about so many in flight, in the context of its requests; None: never."""
@@ -165,11 +214,12 @@ def _total(curve: SpeedCurve) -> Callable[[float], float]:
     return lambda n: n * curve.seconds_per_token(n)
 
 
-def _between(before: Look, look: Look) -> Seen | None:
+def _between(before: Look, look: Look, busy_share: float) -> Seen | None:
     old, new = before.load, look.load
     if new.moments is not None and old.moments is not None:
         return by_moments(old.moments, new.moments, new.ranks) if new.ranks == old.ranks else None
     if new.generated is not None and old.generated is not None and not (old.waiting or new.waiting):
         running = (float(old.running), float(new.running))
-        return by_counter(new.generated - old.generated, look.at_s - before.at_s, running)
+        elapsed_s = (look.at_s - before.at_s) * (1.0 - busy_share)
+        return by_counter(new.generated - old.generated, elapsed_s, running)
     return None
