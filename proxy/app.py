@@ -7,12 +7,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__, config, logs
+from proxy import __version__, config, logs, tasks
 from proxy.admin import Admin
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
@@ -31,6 +32,7 @@ from proxy.state.backend import Backend
 from proxy.wire import ports
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
+from proxy.wire.learned_file import LearnedFile
 from proxy.wire.pair import Pair
 from proxy.wire.tls import Site, TlsPort
 
@@ -90,6 +92,8 @@ class App:
         )
         self._tls: dict[str, TlsPort] = {}  # by section; empty without TLS
         self._admin: web.AppRunner | None = None
+        self._learned = LearnedFile(self.desk, self._learned_path, self._warn_of_learned)
+        self._keeper: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()  # starting and reloading, one at a time
         self.port = 0
         self.admin_port = 0
@@ -114,6 +118,8 @@ class App:
             self.logger.warning("backends_slow", message="a backend did not answer the first look; starting without")
         for line in lines:
             line.start()
+        await self._learned.recall()
+        self._keeper = tasks.spawn(self._learned.run(), name="learned file")
         for section, context in (await asyncio.to_thread(config.contexts, self.settings)).items():
             self._tls[section] = TlsPort(
                 context,
@@ -166,6 +172,9 @@ class App:
         for port in self._tls.values():
             await port.stop()
         self.phase = Phase.STOPPED
+        if self._keeper is not None:
+            await tasks.end(self._keeper)
+            await self._learned.write()
         await self.pair.stop()
         self.logger.info("stopped", in_flight=self.desk.snapshot().in_flight)
 
@@ -231,6 +240,7 @@ class App:
 
     def status(self) -> dict[str, Any]:
         """State and facts beyond the reading."""
+        learning = self.desk.learning
         return {
             "version": __version__,
             "phase": self.phase,
@@ -239,13 +249,16 @@ class App:
             "warnings": [{"code": each.code, "message": each.message} for each in self.warnings],
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
+            "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
             "verdict": config.sentences(self.settings.sources.curves),
             "dropped_in_flight": self._dropped(),
         }
 
     def curves(self) -> dict[str, Any]:
         """The measured speeds and their verdict; without a file of them there are no contexts."""
-        return config.shown(self.settings.sources.curves)
+        learning = self.desk.learning
+        told = None if learning is None else learning.told(self.desk.backends, self.desk.clock())
+        return {**config.shown(self.settings.sources.curves), "learned": told}
 
     def decisions(self) -> list[tuple[float, DecisionRecord]]:
         """Recent decisions with their unix seconds, oldest first."""
@@ -282,6 +295,13 @@ class App:
         clients = settings.sources.clients
         self.door.gate = Gate(clients, tuple(map(raw, settings.listen.cors_origins)))
         self.metrics.know_clients(client.name for client in clients or ())
+
+    def _learned_path(self) -> Path | None:
+        state_file = self.settings.routing.learn.state_file
+        return None if state_file is None else Path(state_file)
+
+    def _warn_of_learned(self, message: str) -> None:
+        self.logger.warning("learned_file", message=message)
 
     def _caution(self) -> None:
         for message in config.cautions(self.settings):

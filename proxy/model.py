@@ -323,6 +323,7 @@ class ChangeKind(StrEnum):
     HEALTH = "health_changed"
     PIN = "pin_changed"
     DRAIN = "drain_changed"
+    LEARNING = "learning_suspended"
 
 
 @dataclass(frozen=True, slots=True)

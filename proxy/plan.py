@@ -20,6 +20,7 @@ def plan(settings: Settings) -> Plan:
         health=settings.health_rules(),
         retries=settings.retry_rules(),
         linger_s=settings.timeouts.linger_s,
+        learns=settings.routing.learn.enabled,
     )
 
 

@@ -14,7 +14,7 @@ def read(
     """Everything that is read at a scrape, at the same instant."""
     desk.follow()
     now_s = desk.clock()
-    regime = desk.regime
+    regime, learning = desk.regime, desk.learning
     return Reading(
         backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
         regime=regime.role,
@@ -27,6 +27,7 @@ def read(
         held_body_bytes=held_body_bytes,
         ready=ready,
         reload_failed=reload_failed,
+        learning_suspended=None if learning is None else learning.suspended(now_s),
     )
 
 
@@ -52,4 +53,5 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
         engine_age_s=None if backend.load_at_s is None else now_s - backend.load_at_s,
         drift=backend.drift() if fresh else None,
         accept_length=load.accept_length if load is not None else None,
+        learned_ratio=None if desk.learning is None else desk.learning.ratio(backend),
     )

@@ -104,6 +104,8 @@ def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
         problems.append(document.problem(_CURVES, str(error)))
     for section in ("listen", "admin"):
         settings = _with(settings, (section, "tls"), _placed(getattr(settings, section).tls, folder))
+    if (state := settings.routing.learn.state_file) is not None:
+        settings = _with(settings, ("routing", "learn", "state_file"), str(folder / state))
     marks |= {file: mark(file) for file in files_of(settings)}
     problems += [document.problem(path, message) for path, message in file_problems(settings)]
     if problems:

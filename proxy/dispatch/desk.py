@@ -177,9 +177,12 @@ class Desk(Backends):
             return
         now_s = self.clock()
         self.learning.polled(backend, self.backend(backend.role.other), load, now_s)
+        suspensions = self.learning.harm.suspended
         corrected = self.learning.turn(self.rules, self.backends, now_s)
         if corrected is not None:
             self.rules = corrected
+        if self.learning.harm.suspended != suspensions:
+            self.on_change(Change(ChangeKind.LEARNING, None, "learned", "measured"))
 
     # ------------------------------------------------------------ the operator's wishes
 

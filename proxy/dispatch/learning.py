@@ -5,9 +5,12 @@ request but one count, and a probe's decision.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from proxy.model import ROLES, SPECULATIVE, Decision, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts
+from proxy.routing import learned
 from proxy.routing.harm import Harm, measured_choice
+from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
 from proxy.routing.marginal import BYTES_PER_TOKEN
 from proxy.routing.probing import Probes
@@ -36,6 +39,7 @@ class Learning:
         self.learner = Learner(measured.curves, shared=self.shared)
         self.probes = Probes(now_s)
         self.harm = Harm()
+        self._held = (Held(), Held())
         self._turned_at_s = now_s
 
     def polled(self, backend: Backend, beside: Backend, load: EngineLoad, now_s: float) -> None:
@@ -45,22 +49,23 @@ class Learning:
 
     def heard(self, facts: RequestFacts, backends: tuple[Backend, Backend], now_s: float) -> None:
         """Take in an answer; its lease is settled by now."""
+        self._note(backends, now_s)
         decision, traits, usage = facts.decision, facts.traits, facts.usage
         if facts.outcome is not _FINISHED or decision is None or decision.role is None or traits.weight != 1:
             return
         role, because = decision.role, decision.because
-        begun = (because.speculative_in_flight, because.baseline_in_flight)
-        ended = (backends[0].book.in_flight, backends[1].book.in_flight)
-        mine = 0 if role is SPECULATIVE else 1
+        mine, theirs = (0, 1) if role is SPECULATIVE else (1, 0)
+        first_at_s = now_s - facts.duration_s + (facts.ttft_s or 0.0)
+        in_flight, beside = self._held[mine].mean(first_at_s), self._held[theirs].mean(first_at_s)
         context = traits.prompt_bytes / BYTES_PER_TOKEN
         answer = Answer(
             context,
             (usage.prompt_tokens or context) - usage.cached_tokens,
             usage.completion_tokens,
             facts.tpot_s,
-            (begun[mine] + 1.0, ended[mine] + 1.0),
+            in_flight,
             now_s - facts.duration_s + facts.queue_s,
-            bool(begun[1 - mine] or ended[1 - mine]),
+            bool(beside is None or beside > 0.0),
         )
         told = self.learner.answered(role, answer, now_s)
         if told is not None and told.believed is not None:
@@ -74,6 +79,11 @@ class Learning:
             because = decision.because
             counts = (because.speculative_in_flight + 1.0, because.baseline_in_flight + 1.0)
             self.harm.compare(decision.role, bucket, choice, counts, now_s)
+
+    def _note(self, backends: tuple[Backend, Backend], now_s: float) -> None:
+        (first, second), (one, other) = backends, self._held
+        one.note(first.book.in_flight, now_s)
+        other.note(second.book.in_flight, now_s)
 
     def turn(self, rules: Rules, backends: tuple[Backend, Backend], now_s: float) -> Rules | None:
         """Other rules, now and then, if something has changed; else None."""
@@ -97,11 +107,35 @@ class Learning:
     def applied(self, rules: Rules, now_s: float) -> Rules:
         """Rules by the curves in force: as corrected, or as measured while learning is suspended."""
         measured = self.learner.curves
-        curves = measured if now_s < self.harm.until_s else self.learner.corrected
+        curves = measured if self.suspended(now_s) else self.learner.corrected
         return rules if rules.curves is curves else replace(rules, curves=curves, learned=curves is not measured)
+
+    def suspended(self, now_s: float) -> bool:
+        """Whether the measured curves hold for now, since corrected ones did harm."""
+        return now_s < self.harm.until_s
+
+    def ratio(self, backend: Backend) -> float:
+        """Seconds for a token at the backend's present load by those that were measured."""
+        return self.learner.ratio(backend.role, backend.book.in_flight)
+
+    def summary(self, backends: tuple[Backend, Backend], now_s: float) -> dict[str, Any]:
+        """How it stands, as plain values for JSON."""
+        probes, harm = self.probes, self.harm
+        return {
+            "suspended_for_s": round(max(0.0, harm.until_s - now_s), 1),
+            "suspensions": harm.suspended,
+            "requests": probes.requests,
+            "probes": probes.spent,
+            "ratios": {each.role.value: round(self.ratio(each), 4) for each in backends},
+        }
+
+    def told(self, backends: tuple[Backend, Backend], now_s: float) -> dict[str, Any]:
+        """The same with all evidence and the corrected speeds."""
+        return {**self.summary(backends, now_s), **learned.shown(self.learner, now_s)}
 
     def considered(self, decision: Decision, weight: int, backends: tuple[Backend, Backend], now_s: float) -> Decision:
         """The decision, or the same request sent to the other backend to see how fast that is."""
+        self._note(backends, now_s)
         probes = self.probes
         if not probes.asks(decision, weight) or decision.role is None:
             return decision

@@ -18,7 +18,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from proxy.logs import requests
 from proxy.logs.controls import escape_controls
 from proxy.logs.output import Direct, Output, aside
-from proxy.model import Change, CircuitState
+from proxy.model import Change, ChangeKind, CircuitState
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Innermost lines of a failure that are logged: from aiohttp's call of ours down to a library's.
@@ -112,7 +112,8 @@ def loop_failed(logger: FilteringBoundLogger) -> Callable[[asyncio.AbstractEvent
 def changed(logger: FilteringBoundLogger, change: Change) -> None:
     """The line of one change: `regime_changed` and the like; a warning where a backend is lost."""
     role = change.role.value if change.role is not None else None
-    say = logger.warning if change.after in ("down", CircuitState.OPEN) else logger.info
+    lost = change.after in ("down", CircuitState.OPEN) or change.kind is ChangeKind.LEARNING
+    say = logger.warning if lost else logger.info
     say(change.kind.value, role=role, before=str(change.before), after=str(change.after))
 
 

@@ -38,6 +38,7 @@ class BackendReading:
     engine_age_s: float | None
     drift: int | None
     accept_length: float | None
+    learned_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Reading:
     held_body_bytes: int
     ready: bool
     reload_failed: bool
+    learning_suspended: bool | None = None
 
 
 Samples = Iterable[tuple[str, float | None]]
@@ -144,6 +146,17 @@ GAUGES = (
     ),
     _of_backends(
         "engine_accept_length", "Mean tokens a verify step, as the engine says.", lambda each: each.accept_length
+    ),
+    _of_backends(
+        "learned_ratio",
+        "Seconds for a token at the present load, as learned, by those of `curves_file`: above 1 is slower than "
+        "measured; absent where nothing is learned.",
+        lambda each: each.learned_ratio,
+    ),
+    Gauge(
+        "learning_suspended",
+        "1 while routing goes by `curves_file` alone since learned speeds did harm; absent where nothing is learned.",
+        lambda now: [("", now.learning_suspended)],
     ),
 )
 

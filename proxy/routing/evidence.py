@@ -24,9 +24,9 @@ STEP_VARIANCE = 0.2
 # Steps times sequences below which two looks say nothing: the acceptance of so few is chance.
 LEAST_STEPS = 8.0
 
-# Generated tokens counted between two looks by number in flight at their ends, and one answer by the number in flight
-# at its ends: prompts of others come in between, and the number changes. Standard deviations of a tenth and a quarter.
-COUNTER_VARIANCE, ANSWER_VARIANCE = 0.10**2, 0.25**2
+# Of generated tokens between two looks, and of one answer: prompts of others come in between, and the number in flight
+# changes. Standard deviations of a tenth and a seventh.
+COUNTER_VARIANCE, ANSWER_VARIANCE = 0.10**2, 0.15**2
 
 # The tokens of an answer from which its time for each says something.
 LEAST_TOKENS = 16
@@ -80,13 +80,11 @@ def by_counter(tokens: float, elapsed_s: float, in_flight: tuple[float, float]) 
     return _plausible(Seen(mean, spread, mean * elapsed_s / tokens, COUNTER_VARIANCE + spread * spread / (mean * mean)))
 
 
-def by_answer(tpot_s: float | None, tokens: float, in_flight: tuple[float, float]) -> Seen | None:
-    """What one answer shows, with `in_flight` sequences when it was placed, itself among them, and when it ended."""
-    if tpot_s is None or not tokens >= LEAST_TOKENS or min(in_flight) < 1:
+def by_answer(tpot_s: float, tokens: float, in_flight: float) -> Seen | None:
+    """What one answer shows that had `in_flight` sequences on its backend in the mean, itself among them."""
+    if not tokens >= LEAST_TOKENS:
         return None
-    mean = 0.5 * (in_flight[0] + in_flight[1])
-    spread = 0.5 * abs(in_flight[0] - in_flight[1])
-    return _plausible(Seen(mean, spread, tpot_s, ANSWER_VARIANCE + STEP_VARIANCE / tokens))
+    return _plausible(Seen(in_flight, 0.0, tpot_s, ANSWER_VARIANCE + STEP_VARIANCE / tokens))
 
 
 def _plausible(seen: Seen) -> Seen | None:

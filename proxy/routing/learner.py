@@ -47,14 +47,14 @@ class Look(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer of one sequence: `in_flight` when it was placed, itself among them, and at its end; `uncached_tokens`
-    of its prompt had to be read; `beside` says that the other backend had sequences then."""
+    """An answer of one sequence: `in_flight` were on its backend in the mean, itself among them, None where that is not
+    known; `uncached_tokens` of its prompt had to be read; `beside` says that the other backend had sequences too."""
 
     context_tokens: float
     uncached_tokens: float
     tokens: int
     tpot_s: float | None
-    in_flight: tuple[float, float]
+    in_flight: float | None
     placed_at_s: float = float("inf")
     beside: bool = False
 
@@ -132,7 +132,7 @@ class Learner:
         context = self.curves.contexts[bucket]
         curve, prefill_tok_s = context.of(role), context.prefill_tok_s[ROLES.index(role)]
         side.heard(answer, prefill_tok_s, now_s)
-        if answer.tpot_s is None or curve is None or (self._shared and answer.beside):
+        if answer.tpot_s is None or answer.in_flight is None or curve is None or (self._shared and answer.beside):
             return None
         seen = by_answer(answer.tpot_s * (1.0 - side.busy_share), answer.tokens, answer.in_flight)
         if seen is None:
@@ -155,7 +155,9 @@ class Learner:
         """Correct the curves by all evidence, as far as that is material; `moved` tells whose are others by much, and
         `changed` whose backend is another than it was."""
         moved: list[tuple[float, Role, int, SpeedCurve]] = []
-        self.changed = frozenset(role for role, side in self.sides.items() if side.belief.changed_at_s > self._turned_at_s)
+        self.changed = frozenset(
+            role for role, side in self.sides.items() if side.belief.changed_at_s > self._turned_at_s
+        )
         self._turned_at_s = now_s
         for role, side in self.sides.items():
             side.line = side.belief.line(now_s)
@@ -180,9 +182,10 @@ class Learner:
         side = self.sides[role]
         return side.belief.known_s(self._bucket(side.context_tokens), in_flight)
 
-    def ratio(self, role: Role, context_tokens: float, in_flight: float) -> float:
-        """Seconds for a token by those of the measured curve, as believed now; 1 where nothing is known."""
-        return exp(self.sides[role].line.at(self._bucket(context_tokens), max(1.0, in_flight)))
+    def ratio(self, role: Role, in_flight: float) -> float:
+        """Seconds for a token by those of the measured curve, in the context of its requests; 1: as measured."""
+        side = self.sides[role]
+        return side.line.ratio(self._bucket(side.context_tokens), in_flight)
 
     def _bucket(self, context_tokens: float) -> int:
         return self.curves.contexts.index(self.curves.at_context(context_tokens))

@@ -1,0 +1,109 @@
+"""The file in which what was learned is kept over a restart: read once at the start, written now and then.
+
+It is a help and never a need: one that cannot be read, or is of other curves or engines, is ignored with a warning.
+What stands in it is in routing/learned.py.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from proxy.dispatch import Desk
+from proxy.model import Role
+from proxy.routing import learned
+
+# Time between two writings: what a crash loses is learned again in as long.
+KEEP_EVERY_S = 60.0
+# Two backends of some hundred bins each take 50 KiB; larger is another file.
+MAX_FILE_BYTES = 1 << 20
+
+
+class LearnedFile:
+    """Keeps what the desk learns in the file that `path` names now; None: in none. `warn` is told what goes wrong."""
+
+    def __init__(self, desk: Desk, path: Callable[[], Path | None], warn: Callable[[str], None]) -> None:
+        self._desk = desk
+        self._path = path
+        self._warn = warn
+        self._failed = False
+
+    async def recall(self) -> None:
+        """Take up what was learned before, if there is any."""
+        path, learning = self._path(), self._desk.learning
+        if path is None or learning is None:
+            return
+        try:
+            content = await asyncio.to_thread(_read, path)
+        except OSError as error:
+            self._warn(f"{path}: what was learned before cannot be read ({error.strerror}); it is learned anew")
+            return
+        if content is None:
+            return
+        state = _parsed(content)
+        elapsed_s = max(0.0, _unix_s() - _number(state, "at_s"))
+        now_s = self._desk.clock()
+        fault = learned.taken_back(learning.learner, state, self._versions(), now_s=now_s, elapsed_s=elapsed_s)
+        if fault is not None:
+            self._warn(f"{path}: what was learned before is ignored, {fault}; it is learned anew")
+
+    async def run(self) -> None:
+        """Write it again and again until cancelled."""
+        while True:
+            await asyncio.sleep(KEEP_EVERY_S)
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what is known now; a file is either the one before or whole."""
+        path, learning = self._path(), self._desk.learning
+        if path is None or learning is None:
+            return
+        state = learned.written(learning.learner, self._versions(), self._desk.clock())
+        try:
+            await asyncio.to_thread(_replace, path, orjson.dumps({**state, "at_s": _unix_s()}))
+        except OSError as error:
+            if not self._failed:  # a full disk stays full: told once
+                self._warn(f"{path}: what was learned cannot be written ({error.strerror}); mend: make it writable")
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _versions(self) -> dict[Role, str | None]:
+        return {each.role: None if each.facts is None else each.facts.version for each in self._desk.backends}
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None  # the first start
+
+
+def _replace(path: Path, content: bytes) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return orjson.loads(content) if len(content) <= MAX_FILE_BYTES else None
+    except ValueError:
+        return None
+
+
+def _number(state: object, name: str) -> float:
+    value = state.get(name) if isinstance(state, dict) else None
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _unix_s() -> float:
+    return time.time()  # noqa: TID251 - a file outlives the monotonic clock
