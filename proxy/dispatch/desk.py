@@ -110,6 +110,7 @@ class Desk(Backends):
         """
         now_s, weight = self.clock(), traits.weight
         decision = self._decide_by_counts(traits, route, now_s) if failed is None and not promised else None
+        plain = decision is not None
         if decision is None:
             snapshot = self._seen(now_s)
             for role in promised:
@@ -123,8 +124,8 @@ class Desk(Backends):
                 self._enter(decision.regime)
                 return decision
             weight = policy.share(snapshot.of(decision.role), weight)
-        elif self.learning is not None:
-            decision = self.learning.considered(decision, weight, self.backends, now_s)
+        if self.learning is not None:
+            decision = self.learning.placed(decision, traits, self.backends, now_s, free=plain)
         assignment = self._lease(decision, weight, now_s)
         self._enter(decision.regime)
         self.ring.append(DecisionRecord(now_s, request_id, route, traits.weight, attempt, decision))

@@ -7,7 +7,18 @@ request but one count, and a probe's decision.
 from dataclasses import replace
 from typing import Any
 
-from proxy.model import ROLES, SPECULATIVE, Decision, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts
+from proxy.model import (
+    SPECULATIVE,
+    Decision,
+    EngineLoad,
+    Outcome,
+    Placement,
+    Policy,
+    Reason,
+    RequestFacts,
+    Role,
+    Traits,
+)
 from proxy.routing import learned
 from proxy.routing.harm import Harm, measured_choice
 from proxy.routing.held import Held
@@ -49,7 +60,9 @@ class Learning:
 
     def heard(self, facts: RequestFacts, backends: tuple[Backend, Backend], now_s: float) -> None:
         """Take in an answer; its lease is settled by now."""
-        self._note(backends, now_s)
+        (first, second), (one, other) = backends, self._held
+        one.note(first.book.in_flight, now_s)
+        other.note(second.book.in_flight, now_s)
         decision, traits, usage = facts.decision, facts.traits, facts.usage
         if facts.outcome is not _FINISHED or decision is None or decision.role is None or traits.weight != 1:
             return
@@ -79,11 +92,6 @@ class Learning:
             because = decision.because
             counts = (because.speculative_in_flight + 1.0, because.baseline_in_flight + 1.0)
             self.harm.compare(decision.role, bucket, choice, counts, now_s)
-
-    def _note(self, backends: tuple[Backend, Backend], now_s: float) -> None:
-        (first, second), (one, other) = backends, self._held
-        one.note(first.book.in_flight, now_s)
-        other.note(second.book.in_flight, now_s)
 
     def turn(self, rules: Rules, backends: tuple[Backend, Backend], now_s: float) -> Rules | None:
         """Other rules, now and then, if something has changed; else None."""
@@ -133,17 +141,30 @@ class Learning:
         """The same with all evidence and the corrected speeds."""
         return {**self.summary(backends, now_s), **learned.shown(self.learner, now_s)}
 
-    def considered(self, decision: Decision, weight: int, backends: tuple[Backend, Backend], now_s: float) -> Decision:
-        """The decision, or the same request sent to the other backend to see how fast that is."""
-        self._note(backends, now_s)
-        probes = self.probes
-        if not probes.asks(decision, weight) or decision.role is None:
-            return decision
-        role, (first, second) = decision.role.other, backends
-        limit, since_s = (first if role is ROLES[0] else second).standing()
-        book = (first if role is ROLES[0] else second).book
-        busy = self.shared and first.book.in_flight + second.book.in_flight > 0
-        if busy or since_s > now_s or (limit is not None and book.in_flight >= limit):
-            return decision
-        probes.sent(role, decision.because.costs, now_s)
-        return decision._replace(role=role, reason=_PROBE)
+    def placed(
+        self, decision: Decision, traits: Traits, backends: tuple[Backend, Backend], now_s: float, *, free: bool
+    ) -> Decision:
+        """Take in where a request goes, and say where it goes indeed: to the other backend where it is to show how fast
+        that is. Only a `free` one may, which was decided by the curves alone while all was well."""
+        role, (first, second), (one, other) = decision.role, backends, self._held
+        if (
+            free
+            and role is not None
+            and self.probes.asks(decision, traits.weight)
+            and self._may_probe(role, backends, now_s)
+        ):
+            role = role.other
+            self.probes.sent(role, now_s)
+            decision = decision._replace(role=role, reason=_PROBE)
+        more = traits.weight
+        one.note(first.book.in_flight + (more if role is SPECULATIVE else 0), now_s)
+        other.note(second.book.in_flight + (more if role is not SPECULATIVE else 0), now_s)
+        if role is not None:
+            self.learner.placed(role, traits.prompt_bytes / BYTES_PER_TOKEN)
+        return decision
+
+    def _may_probe(self, role: Role, backends: tuple[Backend, Backend], now_s: float) -> bool:
+        """Whether the other backend than `role` has room."""
+        backend = backends[1 if role is SPECULATIVE else 0]
+        limit, since_s = backend.standing()
+        return since_s <= now_s and (limit is None or backend.book.in_flight < limit)

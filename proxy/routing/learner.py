@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from proxy.model import ROLES, SPECULATIVE, EngineLoad, Role
 from proxy.routing.belief import NO_LINE, Belief, Line, bin_middle
+from proxy.routing.contention import Alone, parted, steps
 from proxy.routing.curves import LEAST, MOST, ContextCurves, Curves, SpeedCurve, SpeedPoint
 from proxy.routing.evidence import Seen, by_answer, by_counter, by_moments
 
@@ -76,6 +77,7 @@ class Side:
     belief: Belief
     line: Line = NO_LINE
     look: Look | None = None
+    alone: Alone | None = None
     context_tokens: float = 0.0
     moments_at_s: float = float("-inf")
     counted_at_s: float = float("-inf")
@@ -86,16 +88,14 @@ class Side:
 
     def heard(self, answer: Answer, prefill_tok_s: float | None, now_s: float) -> None:
         """Take in what was asked, and how much of the time prompts are read, in which nobody decodes."""
-        context = answer.context_tokens
-        self.context_tokens += (context - self.context_tokens) * (NEWEST if self.context_tokens else 1.0)
         elapsed_s, self.heard_at_s = max(0.0, now_s - self.heard_at_s), now_s
         self.prompt_tok_s = self.prompt_tok_s * exp(-elapsed_s / ASKED_S) + max(0.0, answer.uncached_tokens) / ASKED_S
         self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, self.prompt_tok_s / prefill_tok_s)
 
 
 class Learner:
-    """What has been learned beside `curves`, which stay as they are. `shared` GPUs tell of one backend only while the
-    other one is idle."""
+    """What has been learned beside `curves`, which stay as they are. On `shared` GPUs a backend shows its speed while
+    the other one is idle, and little of it else."""
 
     def __init__(self, curves: Curves, *, shared: bool = False) -> None:
         self.curves = curves
@@ -108,22 +108,45 @@ class Learner:
 
     # ------------------------------------------------------------ evidence
 
+    def placed(self, role: Role, context_tokens: float) -> None:
+        """A request with so much context goes to a backend."""
+        side = self.sides[role]
+        side.context_tokens += (context_tokens - side.context_tokens) * (NEWEST if side.context_tokens else 1.0)
+
     def polled(self, role: Role, look: Look) -> None:
         """Take in a poll of an engine. Of two in a row, the difference tells."""
         side = self.sides[role]
         before, side.look = side.look, look
         if before is None or not 0.0 < look.at_s - before.at_s <= APART_S:
             return
-        undisturbed = not self._shared or (look.beside == before.beside and not look.beside[1])
+        bucket = self._bucket(side.context_tokens)
+        curve = self.curves.contexts[bucket].of(role)
         seen = _between(before, look, side.busy_share)
         if look.load.moments is not None and before.load.moments is not None:
             side.moments_at_s = look.at_s
         elif seen is not None:
             side.counted_at_s = look.at_s
-        bucket = self._bucket(side.context_tokens)
-        curve = self.curves.contexts[bucket].of(role)
-        if seen is not None and undisturbed and curve is not None:
-            self._believe(side, Told(bucket, seen, log(seen.ratio(_total(curve)))), look.at_s)
+        if seen is None or curve is None:
+            return
+        if self._shared and (look.beside != before.beside or look.beside[1]):
+            self._contended(role, bucket, seen, (before, look))
+            return
+        side.alone = _steps(before, look)
+        self._believe(side, Told(bucket, seen, log(seen.ratio(_total(curve)))), look.at_s)
+
+    def _contended(self, role: Role, bucket: int, seen: Seen, looks: tuple[Look, Look]) -> None:
+        """Take in what a backend shows while the other one had work all the time."""
+        side, other = self.sides[role], self.sides[role.other]
+        context, now, held = self.curves.contexts[bucket], _steps(*looks), min(each.beside[1] for each in looks)
+        curve, beside = context.of(role), context.of(role.other)
+        if now is None or curve is None or beside is None or now.tokens <= 0.0 or not held:
+            return
+        if side.alone is not None:  # the time of its steps is known: what they yield may have changed
+            ln_ratio = side.line.at(bucket, max(1.0, seen.in_flight)) + log(side.alone.tokens / now.tokens)
+            self._believe(side, Told(bucket, seen, ln_ratio), looks[1].at_s)
+            side.alone = side.alone._replace(tokens=now.tokens)
+        elif other.alone is not None and (own := parted(now, other.alone, held, _total(beside))) is not None:
+            self._believe(side, Told(bucket, own, log(own.ratio(_total(curve)))), looks[1].at_s)
 
     def answered(self, role: Role, answer: Answer, now_s: float) -> Told | None:
         """Take in an answer of one sequence; what it tells of its backend, None where that is nothing."""
@@ -215,6 +238,11 @@ def _with(context: ContextCurves, role: Role, curve: SpeedCurve) -> ContextCurve
 
 def _total(curve: SpeedCurve) -> Callable[[float], float]:
     return lambda n: n * curve.seconds_per_token(n)
+
+
+def _steps(before: Look, look: Look) -> Alone | None:
+    old, new = before.load.moments, look.load.moments
+    return None if old is None or new is None else steps(old, new, look.load.ranks)
 
 
 def _between(before: Look, look: Look, busy_share: float) -> Seen | None:

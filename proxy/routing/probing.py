@@ -75,7 +75,7 @@ class Probes:
         other = role.other
         return other in self.dear or (other in self.cheap and _regret(costs, role) <= MOST_REGRET)
 
-    def sent(self, role: Role, costs: Costs | None, now_s: float) -> None:
+    def sent(self, role: Role, now_s: float) -> None:
         """A probe goes to a backend."""
         self.spent += 1
         wait = self.waits[role]
