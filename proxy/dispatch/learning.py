@@ -164,7 +164,10 @@ class Learning:
         return decision
 
     def _may_probe(self, role: Role, backends: tuple[Backend, Backend], now_s: float) -> bool:
-        """Whether the other backend than `role` has room."""
+        """Whether the other backend than `role` has room. On shared GPUs a probe holds everybody up, so that it is made
+        where nothing is known of that one, and else as seldom as a dear one."""
         backend = backends[1 if role is SPECULATIVE else 0]
+        if self.shared and self.learner.knows(role.other) and role.other not in self.probes.dear:
+            return False
         limit, since_s = backend.standing()
         return since_s <= now_s and (limit is None or backend.book.in_flight < limit)

@@ -25,7 +25,7 @@ DISCOUNT = 0.98
 # The prior, as standard deviations of ln: how far the whole curve may be off, and its shape, which changes by as much
 # over a factor of exp(REACH) in number in flight. Taken wide, since evidence by moments is good to a hundredth within
 # some looks, and a curve measured on another day or with another chain is off by a half.
-LEVEL, SHAPE, REACH = 0.35, 0.25, 1.2
+LEVEL, SHAPE, REACH = 0.12, 0.35, 1.2
 # How much of a shape is common to two buckets of context.
 ACROSS = 0.6
 

@@ -19,17 +19,17 @@ from proxy.routing.rules import Rules
 
 # Costs are compared over the answers of so long, in slots of a tenth of a minute and more.
 WINDOW_S, SLOT_S = 300.0, 10.0
-# By so much the corrected curves may do worse, and so many answers must have gone elsewhere for them, over so long: fewer
-# are chance, and an engine that just fills up misleads.
-MOST_WORSE, LEAST_ANSWERS, LEAST_S = 0.05, 50, 60.0
+# By so much the corrected curves may do worse, and so many answers must have gone elsewhere for them, over so long:
+# fewer are chance, and an engine that just fills up misleads.
+MOST_WORSE, LEAST_ANSWERS, LEAST_S = 0.05, 50, 100.0
 # Where a request would have gone it must have cost less by more than this: answers tell of a speed to a tenth or so.
 UNSURE = 0.15
 # What answers told of a backend so long ago is no word on what it would do now.
 RECENT_S = 60.0
 
-# A prediction may miss an answer by so much more than that of the measured curve does, in ln, before it is doubted: half
-# of what prompts between tokens make of a busy backend. Doubt adds up to the limit, at two answers that are off by three.
-FORGIVEN, DOUBTED = 0.2, 1.5
+# A prediction may miss an answer by so much more than that of the measured curve does, in ln, before it is doubted: as
+# much as prompts between tokens make of a busy backend. Doubt adds up to the limit: three answers that are off by three.
+FORGIVEN, DOUBTED = 0.3, 1.5
 # What one answer adds at most: one may be off by anything.
 MOST_MISS = 1.0
 

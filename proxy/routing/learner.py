@@ -33,6 +33,8 @@ APART_S = 60.0
 # Time constant of the prompt tokens that a backend is asked to read, and the share of its time at most in which it is
 # taken to read them: beyond that it would hardly decode.
 ASKED_S, MOST_PREFILL = 30.0, 0.7
+# The part of that time that must have passed at least for a mean to be made of what was heard.
+LEAST_HEARD = 0.05
 
 # Weight of the newest answer in the mean context of a backend's requests: the last twenty decide it.
 NEWEST = 0.05
@@ -82,15 +84,19 @@ class Side:
     moments_at_s: float = float("-inf")
     counted_at_s: float = float("-inf")
     prompt_tok_s: float = 0.0
-    heard_at_s: float = float("-inf")
+    heard_at_s: float = float("inf")
+    heard_share: float = 0.0
     busy_share: float = 0.0
     seen: int = 0
 
     def heard(self, answer: Answer, prefill_tok_s: float | None, now_s: float) -> None:
         """Take in what was asked, and how much of the time prompts are read, in which nobody decodes."""
-        elapsed_s, self.heard_at_s = max(0.0, now_s - self.heard_at_s), now_s
-        self.prompt_tok_s = self.prompt_tok_s * exp(-elapsed_s / ASKED_S) + max(0.0, answer.uncached_tokens) / ASKED_S
-        self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, self.prompt_tok_s / prefill_tok_s)
+        left = exp(-max(0.0, now_s - self.heard_at_s) / ASKED_S)
+        self.heard_at_s = now_s
+        self.prompt_tok_s = self.prompt_tok_s * left + max(0.0, answer.uncached_tokens) / ASKED_S
+        self.heard_share = 1.0 - (1.0 - self.heard_share) * left  # of the time constant, since the start
+        told = self.prompt_tok_s / max(LEAST_HEARD, self.heard_share)
+        self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, told / prefill_tok_s)
 
 
 class Learner:
@@ -199,6 +205,10 @@ class Learner:
         for _, role, bucket, curve in moved[:MOST_A_TURN]:
             contexts[bucket] = _with(contexts[bucket], role, curve)
         self.corrected = replace(self.corrected, contexts=tuple(contexts))
+
+    def knows(self, role: Role) -> bool:
+        """Whether anything is known of a backend."""
+        return bool(self.sides[role].belief.bins)
 
     def known_s(self, role: Role, in_flight: float) -> float | None:
         """When a backend was last seen with about so many in flight, in the context of its requests; None: never."""

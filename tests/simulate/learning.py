@@ -20,7 +20,18 @@ from proxy.lab.simulation.oracles import works
 from proxy.lab.simulation.pace import Pace, capacity, paces
 from proxy.lab.simulation.sharing import Bounds
 from proxy.lab.simulation.trial import Trial
-from proxy.model import BASELINE, ROLES, SPECULATIVE, ChangeKind, EngineLoad, Placement, Policy, RequestFacts, Role, Usage
+from proxy.model import (
+    BASELINE,
+    ROLES,
+    SPECULATIVE,
+    ChangeKind,
+    EngineLoad,
+    Placement,
+    Policy,
+    RequestFacts,
+    Role,
+    Usage,
+)
 from proxy.routing.curves import ContextCurves, Curves, SpeedCurve, SpeedPoint
 
 MOST_IN_FLIGHT = 128
