@@ -38,6 +38,7 @@ _SECRETS: dict[KeyPath, str] = {
 }
 _CLIENTS = ("listen", "api_keys_file")
 _CURVES = ("routing", "curves_file")
+_LEARNED = ("routing", "learn", "state_file")
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Settings:
@@ -102,10 +103,7 @@ def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
             problems += faults
     except ValueError as error:
         problems.append(document.problem(_CURVES, str(error)))
-    for section in ("listen", "admin"):
-        settings = _with(settings, (section, "tls"), _placed(getattr(settings, section).tls, folder))
-    if (state := settings.routing.learn.state_file) is not None:
-        settings = _with(settings, ("routing", "learn", "state_file"), str(folder / state))
+    settings = _all_placed(settings, folder)
     marks |= {file: mark(file) for file in files_of(settings)}
     problems += [document.problem(path, message) for path, message in file_problems(settings)]
     if problems:
@@ -132,6 +130,14 @@ def _speeds(settings: Settings, file: Path, document: Document) -> tuple[Curves 
     if (lack := missing_speeds(settings, curves)) is not None:
         problems.append(document.problem(_CURVES, lack))
     return curves, problems
+
+
+def _all_placed(settings: Settings, folder: Path) -> Settings:
+    """The same settings, with files that are not read here by paths that hold from the working directory."""
+    for section in ("listen", "admin"):
+        settings = _with(settings, (section, "tls"), _placed(getattr(settings, section).tls, folder))
+    state_file = settings.routing.learn.state_file
+    return settings if state_file is None else _with(settings, _LEARNED, str(folder / state_file))
 
 
 def _placed(tls: Tls | None, folder: Path) -> Tls | None:

@@ -70,6 +70,8 @@ def schema() -> dict[str, Any]:
         section["description"] = description(section)
         keys = section.get("properties", {})
         section.update({"properties": {name: _editable(key) for name, key in keys.items()}} if keys else {})
+    learn = published["$defs"]["Routing"]["properties"]["learn"]
+    learn["anyOf"] = [{"$ref": learn.pop("$ref")}, {"type": "boolean"}]  # the one section with a short form
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Crossover settings", **published}
 
 

@@ -54,12 +54,12 @@ class Learn(Section):
     """Whether the speeds in curves_file are corrected by live traffic. Policies marginal and consolidate only."""
 
     enabled: bool = True
-    """Compare what the engines' own counters and answers show with curves_file, and route by the corrected speeds: they
-    follow when another kind of content is accepted less, or the engine is another. One request in a hundred may be sent
-    to the other backend to see how fast that is. What is learned stands in /curves. `learn: false` is short for this."""
+    """Compare what the engines' own counters and answers show with curves_file, and route by the corrected speeds,
+    which follow when content of another kind is accepted less. One request in a hundred may be sent to the other
+    backend to see how fast that is. What was learned stands in /curves. `learn: false` is short for enabled: false."""
     state_file: FileName | None = None
     """File in which what was learned is kept over a restart; a relative path counts from this file's folder. It is
-    written now and then, and not read when it is of other curves or engines. null: a restart begins with curves_file."""
+    written each minute, and ignored when it is of other curves or engines. null: a restart begins with curves_file."""
 
     @model_validator(mode="before")
     @classmethod

@@ -20,13 +20,18 @@ from proxy.model import (
     Traits,
 )
 from proxy.routing import learned
+from proxy.routing.consolidate import DEMAND_S
 from proxy.routing.harm import Harm, measured_choice
 from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
 from proxy.routing.marginal import BYTES_PER_TOKEN
-from proxy.routing.probing import Probes
+from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
 from proxy.routing.rules import Rules
 from proxy.state.backend import Backend
+
+# On shared GPUs corrections wait until the demand is known, twice its time constant after the start: a change of the
+# favoured role for a demand that only seems low would hold for a minute.
+SHARED_AFTER_S = 2.0 * DEMAND_S
 
 # Time between two turns, in which curves are corrected. Polls come every second.
 EVERY_S = 2.0
@@ -48,10 +53,11 @@ class Learning:
         self.measured = measured
         self.shared = measured.placement is Placement.SHARED
         self.learner = Learner(measured.curves, shared=self.shared)
-        self.probes = Probes(now_s)
+        self.probes = Probes(now_s, SHARED_DEAR_S if self.shared else DEAR_S)
         self.harm = Harm()
         self._held = (Held(), Held())
         self._turned_at_s = now_s
+        self._from_s = now_s + (SHARED_AFTER_S if self.shared else 0.0)
 
     def polled(self, backend: Backend, beside: Backend, load: EngineLoad, now_s: float) -> None:
         """Take in a poll."""
@@ -115,7 +121,7 @@ class Learning:
     def applied(self, rules: Rules, now_s: float) -> Rules:
         """Rules by the curves in force: as corrected, or as measured while learning is suspended."""
         measured = self.learner.curves
-        curves = measured if self.suspended(now_s) else self.learner.corrected
+        curves = measured if self.suspended(now_s) or now_s < self._from_s else self.learner.corrected
         return rules if rules.curves is curves else replace(rules, curves=curves, learned=curves is not measured)
 
     def suspended(self, now_s: float) -> bool:

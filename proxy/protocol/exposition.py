@@ -1,4 +1,4 @@
-"""Reads running and waiting sequences from an engine's Prometheus text. Nothing else of it is looked at.
+"""Reads running and waiting sequences and generated tokens from an engine's Prometheus text, and nothing else of it.
 
 Not here: our own metrics, and the answers of other routes (engines.py).
 """
@@ -10,14 +10,19 @@ from proxy.model import EngineLoad
 MAX_SEQUENCES = 1e9
 """Counts above it are nonsense, infinity among them."""
 
+MAX_TOKENS = 1e18
+"""The same of tokens since an engine's start."""
+
 _SAMPLE = re.compile(
-    r"^(vllm:num_requests_running|vllm:num_requests_waiting|sglang:num_running_reqs|sglang:num_queue_reqs)"
+    r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:generation_tokens_total"
+    r"|sglang:num_running_reqs|sglang:num_queue_reqs|sglang:generation_tokens_total)"
     r"(?:\{(.*)\})?[ \t]+(\S+)",
     re.MULTILINE,
 )
 # A name is looked for where a word begins, or a long word would be looked at from each of its letters on.
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 _RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
+_GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
@@ -30,7 +35,7 @@ def parse_metrics(text: str) -> EngineLoad | None:
     counts: dict[str, dict[tuple[str, str], tuple[tuple[int, ...], float]]] = {}
     for name, labels, value in _SAMPLE.findall(text):
         known = dict(_LABEL.findall(labels))
-        number = _number(value)
+        number = _number(value, MAX_TOKENS if name in _GENERATED else MAX_SEQUENCES)
         if number is None or known.get("priority"):
             continue
         replica, rank = _place(known)
@@ -40,7 +45,12 @@ def parse_metrics(text: str) -> EngineLoad | None:
     for running in _RUNNING:
         if running in counts:
             waiting = "vllm:num_requests_waiting" if running == _RUNNING[0] else "sglang:num_queue_reqs"
-            return EngineLoad(running=_sum(counts[running]), waiting=_sum(counts.get(waiting, {})))
+            generated = counts.get(_GENERATED[_RUNNING.index(running)])
+            return EngineLoad(
+                running=_sum(counts[running]),
+                waiting=_sum(counts.get(waiting, {})),
+                generated=None if generated is None else float(_sum(generated)),
+            )
     return None
 
 
@@ -55,9 +65,9 @@ def _sum(series: dict[tuple[str, str], tuple[tuple[int, ...], float]]) -> int:
     return int(sum(number for _, number in series.values()))
 
 
-def _number(value: str) -> float | None:
+def _number(value: str, most: float) -> float | None:
     try:
         number = float(value)
     except ValueError:
         return None
-    return number if 0 <= number <= MAX_SEQUENCES else None
+    return number if 0 <= number <= most else None

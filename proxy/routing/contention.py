@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from proxy.routing.evidence import LEAST_VARIANCE, Seen
 
-# Variance of ln of a speed that was found by taking the other backend's steps away: that steps alternate is a guess, and
-# real GPUs may also run parts of both at once. As a standard deviation, a third.
+# Variance of ln of a speed that was found by taking the other backend's steps away: that steps alternate is a guess,
+# and real GPUs may also run parts of both at once. As a standard deviation, a third.
 GUESSED_VARIANCE = 0.3**2
 
 # The least part of a step that may be left for its own backend; less is no alternation.

@@ -28,7 +28,7 @@ UNSURE = 0.15
 RECENT_S = 60.0
 
 # A prediction may miss an answer by so much more than that of the measured curve does, in ln, before it is doubted: as
-# much as prompts between tokens make of a busy backend. Doubt adds up to the limit: three answers that are off by three.
+# much as prompts between tokens make of a busy backend. Doubt adds up to the limit: three answers, each off by three.
 FORGIVEN, DOUBTED = 0.3, 1.5
 # What one answer adds at most: one may be off by anything.
 MOST_MISS = 1.0
@@ -61,7 +61,7 @@ class Harm:
     def answered(self, role: Role, told: Told, now_s: float) -> None:
         """Take in what an answer tells."""
         bucket, seen, ln_ratio, believed = told
-        self.beliefs[role].observe(bucket, seen, ln_ratio, now_s, self.lines[role])
+        self.beliefs[role].observe(bucket, seen, ln_ratio, now_s)
         if believed is not None:
             miss = min(MOST_MISS, abs(ln_ratio - believed)) - min(MOST_MISS, abs(ln_ratio))
             self.doubts[role] = max(0.0, self.doubts[role] + miss - FORGIVEN)

@@ -7,7 +7,7 @@ harm.py. Who feeds it and takes its curves over is the desk's learning (dispatch
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp, log, sqrt
 from typing import NamedTuple
 
 from proxy.model import ROLES, SPECULATIVE, EngineLoad, Role
@@ -35,6 +35,9 @@ APART_S = 60.0
 ASKED_S, MOST_PREFILL = 30.0, 0.7
 # The part of that time that must have passed at least for a mean to be made of what was heard.
 LEAST_HEARD = 0.05
+
+# What a step yields on shared GPUs has changed where it differs by so many standard deviations.
+CERTAIN = 4.0
 
 # Weight of the newest answer in the mean context of a backend's requests: the last twenty decide it.
 NEWEST = 0.05
@@ -148,9 +151,10 @@ class Learner:
         if now is None or curve is None or beside is None or now.tokens <= 0.0 or not held:
             return
         if side.alone is not None:  # the time of its steps is known: what they yield may have changed
-            ln_ratio = side.line.at(bucket, max(1.0, seen.in_flight)) + log(side.alone.tokens / now.tokens)
-            self._believe(side, Told(bucket, seen, ln_ratio), looks[1].at_s)
-            side.alone = side.alone._replace(tokens=now.tokens)
+            jump = log(side.alone.tokens / now.tokens)
+            if abs(jump) > CERTAIN * sqrt(seen.variance):
+                side.belief.move(jump, looks[1].at_s)
+                side.alone = side.alone._replace(tokens=now.tokens)
         elif other.alone is not None and (own := parted(now, other.alone, held, _total(beside))) is not None:
             self._believe(side, Told(bucket, own, log(own.ratio(_total(curve)))), looks[1].at_s)
 
@@ -175,7 +179,7 @@ class Learner:
 
     def _believe(self, side: Side, told: Told, now_s: float) -> None:
         side.seen += 1
-        if side.belief.observe(told.bucket, told.seen, told.ln_ratio, now_s, side.line):
+        if side.belief.observe(told.bucket, told.seen, told.ln_ratio, now_s):
             side.line = side.belief.line(now_s)
 
     # ------------------------------------------------------------ curves

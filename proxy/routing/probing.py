@@ -22,6 +22,10 @@ FRESH_S, CHEAP_S, LONGEST_CHEAP_S = 60.0, 10.0, 600.0
 # requests after five minutes, and each time in vain after twice as long, up to six hours.
 DEAR_S, LONGEST_DEAR_S, DEAR_REQUESTS = 300.0, 6 * 3600.0, 2
 
+# On shared GPUs the first time after half an hour: there everybody waits for each step of a probe, which costs as much
+# as a dozen requests or two.
+SHARED_DEAR_S = 1800.0
+
 # What a policy chose by curves alone; a wish, a full or a failing backend is no time to try something.
 _FREE = (Reason.CHEAPER, Reason.REGIME)
 
@@ -39,9 +43,11 @@ class Wait:
 
 @dataclass(slots=True)
 class Probes:
-    """The budget, and whose turn it is. `requests` and `spent` are counts since the start."""
+    """The budget, and whose turn it is. `dear_s` is the first wait for a dear probe; `requests` and `spent` are counts
+    since the start."""
 
     started_at_s: float
+    dear_s: float = DEAR_S
     requests: int = 0
     spent: int = 0
     waits: dict[Role, Wait] = field(init=False)
@@ -49,7 +55,8 @@ class Probes:
     dear: frozenset[Role] = frozenset()
 
     def __post_init__(self) -> None:
-        self.waits = {role: Wait(self.started_at_s, self.started_at_s + DEAR_S) for role in ROLES}
+        dear_at_s = self.started_at_s + self.dear_s
+        self.waits = {role: Wait(self.started_at_s, dear_at_s, dear_s=self.dear_s) for role in ROLES}
 
     def look(self, known_s: dict[Role, float | None], now_s: float) -> None:
         """Set whose turn it is, where `known_s` tells when each backend was last seen at its present load."""
@@ -60,7 +67,7 @@ class Probes:
     def moved(self, role: Role) -> None:
         """A backend turned out to be another than believed: it is worth another look soon."""
         wait = self.waits[role]
-        wait.cheap_s, wait.dear_s = CHEAP_S, DEAR_S
+        wait.cheap_s, wait.dear_s = CHEAP_S, self.dear_s
 
     def asks(self, decision: Decision, weight: int) -> bool:
         """Whether a request that was decided so is to go to the other backend instead. Counts the request."""
@@ -70,7 +77,7 @@ class Probes:
         role, costs = decision.role, decision.because.costs
         if role is None or costs is None or weight != 1 or decision.reason not in _FREE:
             return False
-        if self.spent >= AT_START + EARNED * self.requests:
+        if self.spent + 1.0 > AT_START + EARNED * self.requests:
             return False
         other = role.other
         return other in self.dear or (other in self.cheap and _regret(costs, role) <= MOST_REGRET)

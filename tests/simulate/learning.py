@@ -1,14 +1,17 @@
 """Runs of the desk that learns, beside the same policy by the true curves, on the same requests.
 
-What the policy believes at first, what engines tell and what changes meanwhile are given; sums are prove_learning.py's.
+What is believed at first and what changes meanwhile is given here, what engines tell in tellings.py. Sums of many runs
+are in prove_learning.py.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, nan
 from random import Random
 from statistics import fmean
+from typing import Any
+
+from simulate.tellings import Telling, Wander, plainly
 
 from proxy.config.key_files import Sources
 from proxy.lab.curves import find
@@ -20,25 +23,14 @@ from proxy.lab.simulation.oracles import works
 from proxy.lab.simulation.pace import Pace, capacity, paces
 from proxy.lab.simulation.sharing import Bounds
 from proxy.lab.simulation.trial import Trial
-from proxy.model import (
-    BASELINE,
-    ROLES,
-    SPECULATIVE,
-    ChangeKind,
-    EngineLoad,
-    Placement,
-    Policy,
-    RequestFacts,
-    Role,
-    Usage,
-)
+from proxy.model import ROLES, SPECULATIVE, EngineLoad, Placement, Policy, RequestFacts, Role, Usage
 from proxy.routing.curves import ContextCurves, Curves, SpeedCurve, SpeedPoint
+from proxy.state.backend import Backend
 
 MOST_IN_FLIGHT = 128
-CONTEXT_TOKENS = 656.0
+TRAFFIC = Gamma(1.0)
 
 Prior = Callable[[Curves], Curves]
-Telling = Callable[[Role, EngineLoad, float, Random], EngineLoad | None]
 
 
 # ---------------------------------------------------------------- what is believed at first
@@ -54,6 +46,11 @@ def flat(curves: Curves) -> Curves:
     return _each(curves, lambda context: replace(context, speculative=context.baseline))
 
 
+def swapped(curves: Curves) -> Curves:
+    """Each like the other."""
+    return _each(curves, lambda each: replace(each, speculative=each.baseline, baseline=each.speculative))
+
+
 def scaled(by: float, role: Role = SPECULATIVE) -> Prior:
     """One of them wrong by a factor everywhere."""
 
@@ -66,57 +63,13 @@ def scaled(by: float, role: Role = SPECULATIVE) -> Prior:
     return lambda curves: _each(curves, of)
 
 
-def swapped(curves: Curves) -> Curves:
-    """Each like the other."""
-    return _each(curves, lambda each: replace(each, speculative=each.baseline, baseline=each.speculative))
+def like(name: str) -> Prior:
+    """The speeds of another machine."""
+    return lambda curves: replace(measured(bench_of(name, Placement.SEPARATE)), placement=curves.placement)
 
 
 def _each(curves: Curves, change: Callable[[ContextCurves], ContextCurves]) -> Curves:
     return replace(curves, contexts=tuple(map(change, curves.contexts)))
-
-
-# ---------------------------------------------------------------- what engines tell
-
-
-def moments(_role: Role, load: EngineLoad, _now_s: float, _chance: Random) -> EngineLoad:
-    """Their decode moments, as they are."""
-    return load
-
-
-def noisy(_role: Role, load: EngineLoad, _now_s: float, chance: Random) -> EngineLoad | None:
-    """Moments whose sums scatter, and a poll in ten that fails."""
-    if chance.random() < 0.1 or load.moments is None:
-        return None
-    return load  # the scatter is in `Noise`, since sums only grow
-
-
-def counters(_role: Role, load: EngineLoad, _now_s: float, _chance: Random) -> EngineLoad:
-    """Generated tokens alone."""
-    return replace(load, moments=None, generated=None if load.moments is None else load.moments[5])
-
-
-def nothing(_role: Role, load: EngineLoad, _now_s: float, _chance: Random) -> EngineLoad:
-    """Neither."""
-    return replace(load, moments=None)
-
-
-def lying(by: float, role: Role = SPECULATIVE) -> Telling:
-    """One engine's steps seem to take so many times as long."""
-
-    def tell(of: Role, load: EngineLoad, _now_s: float, _chance: Random) -> EngineLoad:
-        if of is not role or load.moments is None:
-            return load
-        steps, batch, us, squares, busy_us, tokens = load.moments
-        return replace(load, moments=(steps, batch, by * us, squares, by * busy_us, tokens))
-
-    return tell
-
-
-def broken(_role: Role, load: EngineLoad, now_s: float, chance: Random) -> EngineLoad:
-    """Whatever a broken engine may tell: nothing, zeros, no numbers, counters begun anew, a clock that goes back."""
-    told = load.moments or (0.0,) * 6
-    wrong = chance.choice([told, None, (0.0,) * 6, (nan,) * 6, tuple(-each for each in told), told[:3], (1e18,) * 6])
-    return replace(load, moments=wrong, at_s=now_s - chance.choice([0.0, 1e6]), ranks=chance.choice([0, 1, 1, 8]))
 
 
 # ---------------------------------------------------------------- one run
@@ -125,12 +78,13 @@ def broken(_role: Role, load: EngineLoad, now_s: float, chance: Random) -> Engin
 @dataclass(frozen=True, slots=True)
 class Study:
     """What is run. `load` is the share of what both engines can take; `rate_per_s` says it directly. From `change_s` on
-    the speculative engine accepts `accepts` times as much."""
+    the speculative engine accepts `accepts` times as much. `noise` scatters the steps of each look; without `usage`
+    answers tell no tokens."""
 
     curve: str
     load: float = 0.5
     prior: Prior = right
-    telling: Telling = moments
+    telling: Telling = plainly
     placement: Placement = Placement.SEPARATE
     rate_per_s: float | None = None
     change_s: float | None = None
@@ -141,69 +95,51 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a run: mean seconds of the requests that count, probes by all requests, suspensions, switches."""
+    """What came of a run: mean seconds of the requests that count, and counts since its start."""
 
     mean_s: float
     probes: int
     requests: int
     suspended: int
     switches: int
-    e2e_s: tuple[float, ...] = field(repr=False)
 
 
 class LearningTrial(Trial):
-    """A trial whose engines tell what the study says."""
+    """A trial whose engines tell what the study says. `later` are the true curves after the change, for who knows."""
 
-    def __init__(self, study: Study, arm: Arm, seed: int, true: Curves | None) -> None:
-        self._study, self._chance = study, Random(seed)
-        self._true = true
-        self._wander = {role: [0.0] * 6 for role in ROLES}
-        self.suspensions = 0
-        self._bench = bench_of(study.curve, study.placement)
-        bounds = {
-            role: Bounds(MOST_IN_FLIGHT, KV_TOKENS[role], self._bench.curve.prefill_tokens_per_s) for role in ROLES
-        }
-        source = Gamma(1.0).source(rate_of(study), seed)
-        super().__init__(arm, bounds, source, Course(polled=False))
-        self._observe = self._desk.observe_load
-        self._desk.observe_load = self._told  # type: ignore[method-assign,assignment]  # what is told is the study's
-        for station in self.stations.values():
-            from proxy.lab.simulation.moments import Moments
-
-            station.moments = Moments()
-        self._poll()
+    def __init__(self, study: Study, arm: Arm, seed: int, later: Curves | None) -> None:
+        self._study, self._chance, self._later = study, Random(seed), later
+        self._wander = {role: Wander(study.noise, Random(seed + 1)) for role in ROLES}
+        self._to_desk: Callable[[Backend, EngineLoad], None] | None = None
+        bench = bench_of(study.curve, study.placement)
+        prefill = bench.curve.prefill_tokens_per_s
+        bounds = {role: Bounds(MOST_IN_FLIGHT, KV_TOKENS[role], prefill) for role in ROLES}
+        super().__init__(arm, bounds, TRAFFIC.source(rate_of(study), seed), Course(polled=True))
+        self._to_desk, self._desk.observe_load = self._desk.observe_load, self._tell  # type: ignore[method-assign]
         if study.change_s is not None:
             self._agenda.at(study.change_s, self._change)
 
-    def _told(self, backend: object, load: EngineLoad) -> None:
-        role = next(each.role for each in self._desk.backends if each is backend)
-        told = self._study.telling(role, self._noised(role, load), self.now_s, self._chance)
-        if told is not None:
-            self._observe(self._desk.backend(role), told)
+    @property
+    def desk(self) -> Any:
+        """The desk, as it has become."""
+        return self._desk
 
-    def _noised(self, role: Role, load: EngineLoad) -> EngineLoad:
-        """Steps that took longer or shorter by chance: each look's own, so that sums go on growing."""
-        if not self._study.noise or load.moments is None:
-            return load
-        before, wander = self._wander[role], []
-        scatter = exp(self._chance.gauss(0.0, self._study.noise))
-        last = getattr(self, "_last_" + role.value, (0.0,) * 6)
-        for place, (old, new) in enumerate(zip(last, load.moments, strict=True)):
-            wander.append(before[place] + (new - old) * (scatter if place in (2, 4) else 1.0))
-        setattr(self, "_last_" + role.value, load.moments)
-        self._wander[role] = wander
-        return replace(load, moments=tuple(wander))
+    def _tell(self, backend: Backend, load: EngineLoad) -> None:
+        assert self._to_desk is not None
+        told = self._study.telling(backend.role, self._wander[backend.role].scattered(load), self._chance)
+        if told is not None:
+            self._to_desk(backend, told)
 
     def _change(self) -> None:
-        pace = self.stations[SPECULATIVE].pace
-        self.stations[SPECULATIVE].pace = slower(pace, self._study.accepts)
+        station = self.stations[SPECULATIVE]
+        station.pace = slower(station.pace, self._study.accepts)
         for role in ROLES:
             self._gpus[role].advance(self.now_s)
             self._gpus[role]._retime()
-        if self._true is not None:
-            self._desk.rules = replace(self._desk.rules, curves=self._true)
+        if self._later is not None:
+            self._desk.rules = replace(self._desk.rules, curves=self._later)
 
-    def _facts(self, ask, assignment) -> RequestFacts:  # type: ignore[no-untyped-def]
+    def _facts(self, ask: Any, assignment: Any) -> RequestFacts:
         facts = super()._facts(ask, assignment)
         return facts if self._study.usage else facts._replace(usage=Usage(), tpot_s=None)
 
@@ -217,7 +153,7 @@ def slower(pace: Pace, accepts: float) -> Pace:
 def bench_of(name: str, placement: Placement) -> Bench:
     """The bench of a curve."""
     curve = find(name)
-    return Bench(curve, placement, paces(curve, MOST_IN_FLIGHT, CONTEXT_TOKENS), MOST_IN_FLIGHT)
+    return Bench(curve, placement, paces(curve, MOST_IN_FLIGHT, TRAFFIC.means.context), MOST_IN_FLIGHT)
 
 
 def rate_of(study: Study) -> float:
@@ -225,7 +161,7 @@ def rate_of(study: Study) -> float:
     if study.rate_per_s is not None:
         return study.rate_per_s
     bench = bench_of(study.curve, study.placement)
-    return study.load * capacity(bench.paces, bench.placement, works(bench, Gamma(1.0).means))
+    return study.load * capacity(bench.paces, bench.placement, works(bench, TRAFFIC.means))
 
 
 def arm_of(study: Study, *, learns: bool, knows: bool = False) -> Arm:
@@ -239,31 +175,31 @@ def arm_of(study: Study, *, learns: bool, knows: bool = False) -> Arm:
     return Arm(policy.value, settings.read_from(Sources({}, curves=curves)), bench.paces)
 
 
+def trial_of(study: Study, seed: int, *, learns: bool = True, knows: bool = False) -> LearningTrial:
+    """A trial to run."""
+    bench, later = bench_of(study.curve, study.placement), None
+    if knows and study.change_s is not None:
+        changed = {**bench.paces, SPECULATIVE: slower(bench.paces[SPECULATIVE], study.accepts)}
+        later = measured(replace(bench, paces=changed))
+    return LearningTrial(study, arm_of(study, learns=learns, knows=knows), seed, later)
+
+
 def ran(study: Study, seed: int, first: int, last: int, *, learns: bool = True, knows: bool = False) -> Ran:
     """Run requests; those from `first` on and before `last` count."""
-    arm, true = arm_of(study, learns=learns, knows=knows), None
-    if knows and study.change_s is not None:
-        bench = bench_of(study.curve, study.placement)
-        later = {**bench.paces, SPECULATIVE: slower(bench.paces[SPECULATIVE], study.accepts)}
-        true = measured(replace(bench, paces=later))
-    trial = LearningTrial(study, arm, seed, true)
+    trial = trial_of(study, seed, learns=learns, knows=knows)
     times = trial.run(first, last)
-    learning = trial._desk.learning
-    probes = learning.probes if learning is not None else None
-    return Ran(
-        fmean(times.e2e_s),
-        probes.spent if probes else 0,
-        probes.requests if probes else 0,
-        learning.harm.suspended if learning is not None else 0,
-        times.switches,
-        tuple(times.e2e_s),
-    )
+    learning = trial.desk.learning
+    if learning is None:
+        return Ran(fmean(times.e2e_s), 0, 0, 0, times.switches)
+    probes, harm = learning.probes, learning.harm
+    return Ran(fmean(times.e2e_s), probes.spent, probes.requests, harm.suspended, times.switches)
 
 
-def regret(study: Study, seed: int, first: int, last: int) -> float:
-    """By how much the policy that learns is above the one that knows, as a share."""
-    ours = ran(study, seed, first, last)
-    return ours.mean_s / ran(study, seed, first, last, learns=False, knows=True).mean_s - 1.0
-
-
-_ = ChangeKind, BASELINE
+def above(study: Study, seeds: range, first: int, last: int) -> tuple[float, float]:
+    """By how much the policy that learns is above the one that knows, and the one that only believes; means over
+    seeds, as shares."""
+    ours = [ran(study, seed, first, last).mean_s for seed in seeds]
+    static = [ran(study, seed, first, last, learns=False).mean_s for seed in seeds]
+    known = [ran(study, seed, first, last, learns=False, knows=True).mean_s for seed in seeds]
+    best = fmean(known)
+    return fmean(ours) / best - 1.0, fmean(static) / best - 1.0
