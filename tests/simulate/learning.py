@@ -51,21 +51,31 @@ def swapped(curves: Curves) -> Curves:
     return _each(curves, lambda each: replace(each, speculative=each.baseline, baseline=each.speculative))
 
 
-def scaled(by: float, role: Role = SPECULATIVE) -> Prior:
+@dataclass(frozen=True, slots=True)
+class Scaled:
     """One of them wrong by a factor everywhere."""
 
-    def of(context: ContextCurves) -> ContextCurves:
-        curve = context.of(role)
+    by: float
+    role: Role = SPECULATIVE
+
+    def __call__(self, curves: Curves) -> Curves:
+        return _each(curves, self._of)
+
+    def _of(self, context: ContextCurves) -> ContextCurves:
+        curve = context.of(self.role)
         assert curve is not None
-        wrong = SpeedCurve(tuple(SpeedPoint(point.in_flight, by * point.tok_s) for point in curve.points))
-        return replace(context, **{role.value: wrong})
-
-    return lambda curves: _each(curves, of)
+        wrong = SpeedCurve(tuple(SpeedPoint(point.in_flight, self.by * point.tok_s) for point in curve.points))
+        return replace(context, **{self.role.value: wrong})
 
 
-def like(name: str) -> Prior:
+@dataclass(frozen=True, slots=True)
+class Like:
     """The speeds of another machine."""
-    return lambda curves: replace(measured(bench_of(name, Placement.SEPARATE)), placement=curves.placement)
+
+    name: str
+
+    def __call__(self, curves: Curves) -> Curves:
+        return replace(measured(bench_of(self.name, Placement.SEPARATE)), placement=curves.placement)
 
 
 def _each(curves: Curves, change: Callable[[ContextCurves], ContextCurves]) -> Curves:
@@ -95,13 +105,17 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a run: mean seconds of the requests that count, and counts since its start."""
+    """What came of a run: how long each request lasted, in the order in which they came, and counts since the start."""
 
-    mean_s: float
+    lasted_s: tuple[float, ...]
     probes: int
     requests: int
     suspended: int
     switches: int
+
+    def mean_s(self, first: int, last: int) -> float:
+        """The mean of those from `first` on and before `last`."""
+        return fmean(self.lasted_s[first:last])
 
 
 class LearningTrial(Trial):
@@ -110,6 +124,7 @@ class LearningTrial(Trial):
     def __init__(self, study: Study, arm: Arm, seed: int, later: Curves | None) -> None:
         self._study, self._chance, self._later = study, Random(seed), later
         self._wander = {role: Wander(study.noise, Random(seed + 1)) for role in ROLES}
+        self.lasted_s: dict[int, float] = {}
         self._to_desk: Callable[[Backend, EngineLoad], None] | None = None
         bench = bench_of(study.curve, study.placement)
         prefill = bench.curve.prefill_tokens_per_s
@@ -138,6 +153,10 @@ class LearningTrial(Trial):
             self._gpus[role]._retime()
         if self._later is not None:
             self._desk.rules = replace(self._desk.rules, curves=self._later)
+
+    def _count(self, ask: Any) -> None:
+        super()._count(ask)
+        self.lasted_s[ask.number] = ask.ended_at_s - ask.asked_at_s
 
     def _facts(self, ask: Any, assignment: Any) -> RequestFacts:
         facts = super()._facts(ask, assignment)
@@ -184,22 +203,41 @@ def trial_of(study: Study, seed: int, *, learns: bool = True, knows: bool = Fals
     return LearningTrial(study, arm_of(study, learns=learns, knows=knows), seed, later)
 
 
-def ran(study: Study, seed: int, first: int, last: int, *, learns: bool = True, knows: bool = False) -> Ran:
-    """Run requests; those from `first` on and before `last` count."""
+def ran(study: Study, seed: int, last: int, *, learns: bool = True, knows: bool = False) -> Ran:
+    """Run so many requests."""
     trial = trial_of(study, seed, learns=learns, knows=knows)
-    times = trial.run(first, last)
+    switches = trial.run(0, last).switches
+    lasted_s = tuple(trial.lasted_s[number] for number in range(last))
     learning = trial.desk.learning
     if learning is None:
-        return Ran(fmean(times.e2e_s), 0, 0, 0, times.switches)
+        return Ran(lasted_s, 0, 0, 0, switches)
     probes, harm = learning.probes, learning.harm
-    return Ran(fmean(times.e2e_s), probes.spent, probes.requests, harm.suspended, times.switches)
+    return Ran(lasted_s, probes.spent, probes.requests, harm.suspended, switches)
 
 
-def above(study: Study, seeds: range, first: int, last: int) -> tuple[float, float]:
-    """By how much the policy that learns is above the one that knows, and the one that only believes; means over
-    seeds, as shares."""
-    ours = [ran(study, seed, first, last).mean_s for seed in seeds]
-    static = [ran(study, seed, first, last, learns=False).mean_s for seed in seeds]
-    known = [ran(study, seed, first, last, learns=False, knows=True).mean_s for seed in seeds]
-    best = fmean(known)
-    return fmean(ours) / best - 1.0, fmean(static) / best - 1.0
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The policy that learns, the same that only believes, and the one that knows, on the same requests."""
+
+    ours: Ran
+    static: Ran
+    known: Ran
+
+    def regret(self, first: int, last: int) -> float:
+        """By how much the one that learns is above the one that knows, as a share."""
+        return self.ours.mean_s(first, last) / self.known.mean_s(first, last) - 1.0
+
+    def unlearned(self, first: int, last: int) -> float:
+        """The same of the one that only believes."""
+        return self.static.mean_s(first, last) / self.known.mean_s(first, last) - 1.0
+
+    def harm(self, first: int, last: int) -> float:
+        """By how much the one that learns is above the one that only believes."""
+        return self.ours.mean_s(first, last) / self.static.mean_s(first, last) - 1.0
+
+
+def compared(study: Study, seed: int, last: int) -> Compared:
+    """All three."""
+    known = ran(study, seed, last, learns=False, knows=True)
+    static = known if study.prior is right and study.change_s is None else ran(study, seed, last, learns=False)
+    return Compared(ran(study, seed, last), static, known)

@@ -1,7 +1,7 @@
 """What engines tell when they are polled: the truth, less than it, or lies. Runs are in learning.py."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import exp, inf, nan
 from random import Random
 
@@ -33,16 +33,18 @@ def lost(_role: Role, load: EngineLoad, chance: Random) -> EngineLoad | None:
     return None if chance.random() < 1 / 3 else load
 
 
-def lying(by: float, role: Role = SPECULATIVE) -> Telling:
+@dataclass(frozen=True, slots=True)
+class Lying:
     """One engine's steps seem to take so many times as long."""
 
-    def tell(of: Role, load: EngineLoad, _chance: Random) -> EngineLoad:
-        if of is not role or load.moments is None:
+    by: float
+    role: Role = SPECULATIVE
+
+    def __call__(self, role: Role, load: EngineLoad, _chance: Random) -> EngineLoad:
+        if role is not self.role or load.moments is None:
             return load
         steps, batch, us, squares, busy_us, tokens = load.moments
-        return replace(load, moments=(steps, batch, by * us, squares, by * busy_us, tokens))
-
-    return tell
+        return replace(load, moments=(steps, batch, self.by * us, squares, self.by * busy_us, tokens))
 
 
 def broken(_role: Role, load: EngineLoad, chance: Random) -> EngineLoad:
