@@ -10,12 +10,12 @@ from proxy.routing.belief import MOST_LN, Belief
 from proxy.routing.evidence import LEAST_VARIANCE, Seen
 
 
-def fed(belief: Belief, n: float, ln_ratio: float, times: int, at_s: float = 0.0, bucket: int = 0) -> int:
+def fed(belief: Belief, n: float, ln_ratio: float, times: int, at_s: float = 0.0) -> int:
     """Observe the same again and again, one a second, turning each time; how many changes were seen."""
     changes = 0
     for second in range(times):
         now_s = at_s + second
-        changes += belief.observe(bucket, seen(n), ln_ratio, now_s)
+        changes += belief.observe(0, seen(n), ln_ratio, now_s)
     return changes
 
 

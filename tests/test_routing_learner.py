@@ -128,8 +128,9 @@ def test_time_in_which_prompts_are_read_is_not_held_against_decoding() -> None:
 
 def test_on_shared_gpus_steps_beside_the_other_s_are_not_taken_for_its_own() -> None:
     learner = Learner(CURVES, shared=True)
+    engine = Engine(learner, SPECULATIVE, 3.0)
     for second in range(10):
-        Engine.run(engine := (engine if second else Engine(learner, SPECULATIVE, 3.0)), 4, float(second), (second, 5))  # noqa: F821
+        engine.run(4, float(second), (second, 5))
     learner.turn(10.0)
     assert learner.corrected is CURVES
 

@@ -104,7 +104,10 @@ class Metrics:
         )
         self._tokens = counter("tokens", "Tokens as the engines counted them.", role=SOME_ROLE, kind=TOKEN_KINDS)
         self._changes = counter(
-            "changes", "Changes of regime, circuit, health, pin and drain.", kind=tuple(ChangeKind), role=SOME_ROLE
+            "changes",
+            "Changes of regime, circuit, health, pin and drain, and learning that was suspended.",
+            kind=tuple(ChangeKind),
+            role=SOME_ROLE,
         )
         self._reloads = counter("config_reloads", "Configuration reloads.", result=("accepted", "rejected"))
 

@@ -1,0 +1,162 @@
+"""The desk that learns: curves are taken over, probes are made, harm ends it, and a reload keeps what is known."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes.rig import BASELINE, SPECULATIVE, Rig, plan
+from fakes.speeds import of_both
+
+from proxy.dispatch import Assignment, Desk
+from proxy.model import ChangeKind, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts, Role, Traits, Usage
+from proxy.routing.harm import SUSPENDED_S
+
+CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 99.0, 8: 400.0, 64: 1900.0})
+STEPS = 100.0
+
+
+class LearningRig(Rig):
+    """A desk that learns, with engines that tell as many steps of one batch as are asked of them."""
+
+    def __init__(self, policy: Policy = Policy.MARGINAL, **rules: Any) -> None:
+        super().__init__()
+        given = plan(policy=policy, curves=CURVES, smoothing_s=2.0, allow_header=False, **rules)
+        self.desk = Desk(replace(given, learns=True), lambda: self.now_s)
+        self.desk.on_change = self.changes.append
+        self.sums = {role: [0.0] * 6 for role in (SPECULATIVE, BASELINE)}
+
+    def poll(self, role: Role, n: int, slower: float, seconds: int = 1) -> None:
+        curve = CURVES.contexts[0].of(role)
+        assert curve is not None
+        for _ in range(seconds):
+            self.now_s += 1.0
+            us = 1e6 * slower * 2.0 * curve.seconds_per_token(n)
+            for place, more in enumerate((1.0, n, us, n * n, n * us, n * 2.0)):
+                self.sums[role][place] += STEPS * more
+            load = EngineLoad(n, 0, moments=tuple(self.sums[role]))
+            self.desk.observe_load(self.desk.backend(role), load)
+
+    def place(self) -> Assignment:
+        place = self.desk.assign(Traits(prompt_bytes=4096), "id", "/v1/completions")
+        assert isinstance(place, Assignment)
+        return place
+
+    def answer(self, place: Assignment, slower: float, n: int = 1) -> None:
+        """An answer of two hundred tokens, ended and told."""
+        curve = CURVES.contexts[0].of(place.backend.role)
+        assert curve is not None
+        tpot_s = slower * curve.seconds_per_token(n)
+        self.now_s += 200 * tpot_s
+        self.desk.settle(place, Outcome.FINISHED)
+        facts = RequestFacts(
+            "id", "/v1/completions", "POST", Outcome.FINISHED, 200, place.decision, Traits(prompt_bytes=4096)
+        )
+        usage = Usage(1024, 200, 1024)
+        self.desk.heard(facts._replace(duration_s=200 * tpot_s, ttft_s=0.0, tpot_s=tpot_s, usage=usage))
+
+
+def test_decisions_go_by_what_was_learned_and_say_so() -> None:
+    rig = LearningRig()
+    before = rig.place().decision
+    assert (before.because.learned, before.role) == (False, SPECULATIVE)
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=6)
+    rig.poll(BASELINE, 1, slower=1.0, seconds=6)
+    after = rig.place().decision
+    assert (after.because.learned, after.role) == (True, BASELINE)
+    assert after.because.speculative_cost_s is not None
+
+
+@pytest.mark.parametrize("policy", [Policy.OVERFLOW, Policy.THRESHOLD, Policy.PINNED])
+def test_other_policies_are_not_touched(policy: Policy) -> None:
+    rig = LearningRig(policy)
+    rules = rig.desk.rules
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=10)
+    assert rig.desk.learning is None
+    assert rig.desk.rules is rules
+
+
+def test_a_desk_that_is_not_to_learn_does_not() -> None:
+    rig = LearningRig()
+    rig.desk.reload(replace(rig.desk.plan, learns=False))
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=10)
+    assert rig.desk.rules.curves == CURVES
+
+
+def test_an_idle_backend_is_probed_where_that_costs_next_to_nothing() -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=1.0, seconds=3)
+    roles = []
+    for _ in range(20):
+        place = rig.place()
+        roles.append((place.decision.role, place.decision.reason))
+        rig.answer(place, 1.0)
+    assert (BASELINE, Reason.PROBE) in roles
+    assert roles.count((BASELINE, Reason.PROBE)) == 1
+    assert set(roles) == {(BASELINE, Reason.PROBE), (SPECULATIVE, Reason.CHEAPER)}
+
+
+def test_a_full_or_drained_backend_is_not_probed() -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=1.0, seconds=3)
+    rig.desk.drain(BASELINE, draining=True)
+    for _ in range(20):
+        place = rig.place()
+        assert place.decision.role is SPECULATIVE
+        rig.answer(place, 1.0)
+
+
+def test_what_no_answer_bears_out_is_dropped_for_a_while() -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
+    assert rig.desk.rules.learned
+    rig.desk.pin(SPECULATIVE)
+    for _ in range(6):  # as fast as measured, whatever the engine says
+        rig.answer(rig.place(), 1.0)
+    rig.desk.pin(None)
+    rig.changes.clear()
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
+    assert [change.kind for change in rig.changes] == [ChangeKind.LEARNING]
+    assert rig.desk.rules.curves is CURVES and not rig.desk.rules.learned
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=10)
+    assert not rig.desk.rules.learned
+    rig.now_s += SUSPENDED_S
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
+    assert rig.desk.rules.learned
+
+
+def test_a_reload_with_the_same_curves_keeps_what_was_learned() -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=6)
+    learned = rig.desk.rules.curves
+    rig.desk.reload(replace(rig.desk.plan, linger_s=1.0))
+    assert rig.desk.rules.curves is learned and rig.desk.rules.learned
+
+
+@pytest.mark.parametrize("what", ["curves", "url"])
+def test_a_reload_with_other_curves_or_engines_begins_anew(what: str) -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=6)
+    given = rig.desk.plan
+    if what == "url":
+        first, second = given.backends
+        rig.desk.reload(replace(given, backends=(replace(first, url="http://c"), second)))
+    else:
+        other = of_both({1: 90.0, 8: 480.0}, {1: 60.0, 8: 400.0})
+        rig.desk.reload(replace(given, rules=replace(given.rules, curves=other)))
+    assert not rig.desk.rules.learned
+    assert rig.desk.rules.curves == rig.desk.plan.rules.curves
+
+
+def test_an_operators_pin_stays_while_curves_are_corrected() -> None:
+    rig = LearningRig()
+    rig.desk.pin(BASELINE)
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=6)
+    assert rig.desk.rules.learned and rig.desk.rules.operator_pin is BASELINE
+
+
+def test_on_shared_gpus_corrections_wait_until_the_demand_is_known() -> None:
+    rig = LearningRig(Policy.CONSOLIDATE, placement=Placement.SHARED)
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=50)
+    assert not rig.desk.rules.learned
+    rig.poll(SPECULATIVE, 1, slower=2.0, seconds=20)
+    assert rig.desk.rules.learned
