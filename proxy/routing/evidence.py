@@ -47,6 +47,8 @@ class Seen(NamedTuple):
         At two numbers in flight with the mean and the spread that were seen: that is as good as every step by itself
         wherever total is nearly a parabola.
         """
+        if not self.spread:
+            return self.in_flight * self.seconds_per_token / total(self.in_flight)
         below = max(self.in_flight - self.spread, 1e-3)
         above = 2.0 * self.in_flight - below
         return 2.0 * self.in_flight * self.seconds_per_token / (total(below) + total(above))

@@ -27,6 +27,10 @@ MOST_A_TURN = 2
 
 # After so long without decode moments an engine is taken to have none, and answers speak for it.
 SILENT_S = 30.0
+# Answers of one backend are looked at so seldom at most: twenty a second tell as much as hundreds, and each look takes
+# some 15 us.
+ANSWERS_APART_S = 0.05
+
 # Two looks that lie further apart are not put together: too much may have happened in between.
 APART_S = 60.0
 
@@ -89,6 +93,7 @@ class Side:
     prompt_tok_s: float = 0.0
     heard_at_s: float = float("inf")
     heard_share: float = 0.0
+    answered_at_s: float = float("-inf")
     busy_share: float = 0.0
     seen: int = 0
 
@@ -167,6 +172,9 @@ class Learner:
         side.heard(answer, prefill_tok_s, now_s)
         if answer.tpot_s is None or answer.in_flight is None or curve is None or (self._shared and answer.beside):
             return None
+        if 0.0 <= now_s - side.answered_at_s < ANSWERS_APART_S:
+            return None
+        side.answered_at_s = now_s
         seen = by_answer(answer.tpot_s * (1.0 - side.busy_share), answer.tokens, answer.in_flight)
         if seen is None:
             return None

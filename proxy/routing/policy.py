@@ -147,18 +147,8 @@ def decide_by_counts(
         counted, limit = baseline, limits[1]
     if limit is not None and counted + weight > limit:
         return None
-    because = Because(
-        policy,
-        speculative,
-        baseline,
-        current.smoothed,
-        rules.enter_at,
-        leave_at,
-        current.role,
-        recent_failures,
-        costs,
-        rules.learned,
-    )
+    levels = (current.smoothed, rules.enter_at, leave_at, current.role)
+    because = Because(policy, speculative, baseline, *levels, recent_failures, costs, rules.learned)
     return Decision(role, reason, current, because)
 
 

@@ -1,0 +1,59 @@
+"""Learning pays where curves are wrong and costs next to nothing where they are right. scripts/prove_learning has more."""
+
+import pytest
+from simulate.learning import Compared, Scaled, Study, compared, flat, right, swapped
+from simulate.tellings import Lying, Telling, broken, counters, nothing, plainly
+
+from proxy.model import Placement
+
+KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21"
+FIRST, LAST = 500, 1500
+
+
+def assert_few_probes(found: Compared) -> None:
+    assert found.ours.requests >= LAST
+    assert found.ours.probes <= 0.01 * found.ours.requests
+
+
+@pytest.mark.parametrize("telling", [plainly, counters, nothing])
+def test_curves_that_show_no_gain_are_learned_by_whatever_engines_tell(telling: Telling) -> None:
+    found = compared(Study(TREE, 0.1, flat, telling), 1, LAST)
+    assert found.unlearned(FIRST, LAST) > 0.05
+    assert found.regret(0, FIRST) <= 0.15
+    assert found.regret(FIRST, LAST) <= 0.05
+    assert_few_probes(found)
+
+
+def test_a_fall_of_acceptance_is_followed_within_a_minute() -> None:
+    rate_per_s, change_s = 5.0, 100.0
+    study = Study(TREE, rate_per_s=rate_per_s, change_s=change_s, accepts=0.55)
+    found, last = compared(study, 1, 1300), round(rate_per_s * (change_s + 60.0))
+    assert found.unlearned(last, 1300) > 0.15
+    assert found.regret(last, 1300) <= 0.05
+    assert found.ours.suspended == 0
+
+
+def test_right_curves_are_not_made_worse_by_scatter() -> None:
+    found = compared(Study(KIMI, 0.4, right, noise=0.05), 1, LAST)
+    assert abs(found.harm(0, LAST)) <= 0.01
+    assert_few_probes(found)
+
+
+@pytest.mark.parametrize("prior", [Scaled(3.0), swapped])
+def test_curves_of_another_machine_are_corrected(prior: Scaled) -> None:
+    found = compared(Study(KIMI, 0.4, prior), 1, LAST)
+    assert found.unlearned(FIRST, LAST) > 0.04
+    assert found.regret(FIRST, LAST) <= 0.03
+
+
+@pytest.mark.parametrize("telling", [Lying(3.0), Lying(1 / 3), broken])
+def test_engines_that_tell_what_is_not_true_do_little_harm(telling: Telling) -> None:
+    found = compared(Study(KIMI, 0.4, right, telling), 1, LAST)
+    assert found.harm(0, LAST) <= 0.05
+    assert telling is broken or found.ours.suspended >= 1
+
+
+def test_the_favoured_role_does_not_flap_by_what_is_learned() -> None:
+    found = compared(Study(KIMI, 0.3, right, placement=Placement.SHARED, noise=0.05), 1, LAST)
+    assert found.ours.switches <= found.static.switches + 1
+    assert found.harm(0, LAST) <= 0.02
