@@ -67,11 +67,11 @@ def test_any_two_looks_are_nothing_or_a_possible_speed(one: list[float], other: 
     assert_possible(by_moments(one, other, ranks))
 
 
-@given(ANY, ANY, st.tuples(ANY, ANY))
+@given(ANY, st.tuples(ANY, ANY), st.floats(0.3, 1.0))
 def test_any_counters_are_nothing_or_a_possible_speed(
-    tokens: float, elapsed_s: float, in_flight: tuple[float, float]
+    tokens: float, held: tuple[float, float], decoding: float
 ) -> None:
-    assert_possible(by_counter(tokens, elapsed_s, in_flight))
+    assert_possible(by_counter(tokens, held, decoding))
 
 
 @given(ANY, ANY, ANY)
@@ -88,13 +88,19 @@ def assert_possible(seen: Seen | None) -> None:
 
 
 def test_counted_tokens_tell_the_speed_of_each_sequence() -> None:
-    seen = by_counter(300.0, 2.0, (2.0, 4.0))
+    # Two seconds with three in flight and two with none: what is idle tells nothing.
+    seen = by_counter(300.0, (6.0, 18.0), 1.0)
     assert seen is not None and seen.in_flight == 3.0
     assert seen.seconds_per_token == pytest.approx(0.02)
 
 
-def test_counters_of_an_engine_that_was_idle_in_between_show_nothing() -> None:
-    assert by_counter(300.0, 2.0, (0.0, 4.0)) is None
+def test_time_that_went_to_prompts_is_not_counted() -> None:
+    seen = by_counter(300.0, (6.0, 18.0), 0.75)
+    assert seen is not None and seen.seconds_per_token == pytest.approx(0.015)
+
+
+def test_counters_of_an_idle_engine_show_nothing() -> None:
+    assert by_counter(300.0, (0.0, 0.0), 1.0) is None
 
 
 def test_a_short_answer_shows_nothing() -> None:

@@ -54,3 +54,10 @@ def test_a_clock_that_goes_back_begins_anew() -> None:
     assert held.mean(50.0) is None
     held.note(0, 7.0)
     assert held.mean(5.0) == pytest.approx(3.0)
+
+
+def test_sums_go_on_with_what_is_in_flight_now() -> None:
+    held = Held()
+    held.note(2, 10.0)
+    held.note(3, 12.0)
+    assert held.sums(14.0) == (2 * 2.0 + 3 * 2.0, 4 * 2.0 + 9 * 2.0)

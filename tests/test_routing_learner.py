@@ -30,7 +30,7 @@ class Engine:
         us = 1e6 * self.slower * tokens * curve.seconds_per_token(n)
         for place, more in enumerate((1.0, n, us, n * n, n * us, n * tokens)):
             self.sums[place] += STEPS * more
-        self.learner.polled(self.role, Look(EngineLoad(n, 0, moments=tuple(self.sums)), now_s, beside))
+        self.learner.polled(self.role, Look(EngineLoad(n, 0, moments=tuple(self.sums)), now_s, beside=beside))
 
 
 def taught(learner: Learner, engine: Engine, n: int, seconds: int, at_s: float = 0.0) -> float:
@@ -156,7 +156,7 @@ LOADS = st.builds(
     ranks=st.integers(0, 9),
     generated=st.none() | ANY,
 )
-LOOKS = st.builds(Look, LOADS, ANY, st.tuples(st.integers(0, 2), st.integers(0, 2)))
+LOOKS = st.builds(Look, LOADS, ANY, st.tuples(ANY, ANY), st.tuples(st.integers(0, 2), st.integers(0, 2)))
 ANSWERS = st.builds(Answer, ANY, ANY, st.integers(-5, 10**7), st.none() | ANY, st.none() | ANY, ANY, st.booleans())
 
 

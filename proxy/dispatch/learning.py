@@ -61,8 +61,8 @@ class Learning:
 
     def polled(self, backend: Backend, beside: Backend, load: EngineLoad, now_s: float) -> None:
         """Take in a poll."""
-        other = beside.book
-        self.learner.polled(backend.role, Look(load, now_s, (other.opened, other.in_flight)))
+        other, mine = beside.book, self._held[0 if backend.role is SPECULATIVE else 1]
+        self.learner.polled(backend.role, Look(load, now_s, mine.sums(now_s), (other.opened, other.in_flight)))
 
     def heard(self, facts: RequestFacts, backends: tuple[Backend, Backend], now_s: float) -> None:
         """Take in an answer; its lease is settled by now."""
@@ -84,6 +84,7 @@ class Learning:
             facts.tpot_s,
             in_flight,
             now_s - facts.duration_s + facts.queue_s,
+            _unbegun_share(facts),
             bool(beside is None or beside > 0.0),
         )
         told = self.learner.answered(role, answer, now_s)
@@ -177,3 +178,9 @@ class Learning:
             return False
         limit, since_s = backend.standing()
         return since_s <= now_s and (limit is None or backend.book.in_flight < limit)
+
+
+def _unbegun_share(facts: RequestFacts) -> float:
+    """The share of a request's time in flight that passed before its first token; 0 where that is not known."""
+    in_flight_s = facts.duration_s - facts.queue_s
+    return 0.0 if facts.ttft_s is None or in_flight_s <= 0.0 else (facts.ttft_s - facts.queue_s) / in_flight_s

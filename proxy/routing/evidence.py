@@ -70,16 +70,15 @@ def by_moments(before: Sequence[float], after: Sequence[float], ranks: int) -> S
     return _plausible(Seen(mean * ranks, min(spread, mean) * ranks, busy_us * 1e-6 / tokens, variance))
 
 
-def by_counter(tokens: float, elapsed_s: float, in_flight: tuple[float, float]) -> Seen | None:
-    """What so many generated tokens in a time show, with `in_flight` sequences at its beginning and its end."""
-    mean = 0.5 * (in_flight[0] + in_flight[1])
-    if (
-        not (isfinite(tokens) and tokens >= LEAST_TOKENS and isfinite(elapsed_s) and elapsed_s > 0.0)
-        or min(in_flight) < 1
+def by_counter(tokens: float, held: tuple[float, float], decoding: float) -> Seen | None:
+    """What so many generated tokens between two looks show, while `held` sequences and their square, times seconds, had
+    begun, and the engine was decoding for that share of the time."""
+    area_s, square_s = held
+    if not (
+        isfinite(tokens) and tokens >= LEAST_TOKENS and area_s >= LEAST_S and area_s <= square_s < MOST_IN_FLIGHT**2
     ):
         return None
-    spread = 0.5 * abs(in_flight[0] - in_flight[1])
-    return _plausible(Seen(mean, spread, mean * elapsed_s / tokens, COUNTER_VARIANCE + spread * spread / (mean * mean)))
+    return _plausible(Seen(square_s / area_s, 0.0, area_s * decoding / tokens, COUNTER_VARIANCE))
 
 
 def by_answer(tpot_s: float, tokens: float, in_flight: float) -> Seen | None:

@@ -13,12 +13,12 @@ APART_S, MOST = 0.25, 1200
 class Held:
     """The mean number in flight over any time of late."""
 
-    __slots__ = ("_area", "_areas", "_at_s", "_instants_s", "_now")
+    __slots__ = ("_area", "_areas", "_at_s", "_instants_s", "_now", "_square")
 
     def __init__(self) -> None:
         self._now = 0
         self._at_s = float("-inf")
-        self._area = 0.0
+        self._area = self._square = 0.0
         self._instants_s: list[float] = []
         self._areas: list[float] = []
 
@@ -29,13 +29,20 @@ class Held:
             instants_s.clear()
             self._areas.clear()
         elif instants_s:
-            self._area += self._now * (now_s - self._at_s)
+            more = self._now * (now_s - self._at_s)
+            self._area += more
+            self._square += self._now * more
         self._now, self._at_s = in_flight, now_s
         if not instants_s or now_s - instants_s[-1] >= APART_S:
             instants_s.append(now_s)
             self._areas.append(self._area)
             if len(instants_s) >= 2 * MOST:
                 del instants_s[:MOST], self._areas[:MOST]
+
+    def sums(self, now_s: float) -> tuple[float, float]:
+        """Since the start: in flight, and its square, times seconds. What happens once is their difference."""
+        more = self._now * max(0.0, now_s - self._at_s) if self._instants_s else 0.0
+        return self._area + more, self._square + self._now * more
 
     def mean(self, since_s: float) -> float | None:
         """The mean from `since_s` until the last number that was noted; None where that is too long ago."""

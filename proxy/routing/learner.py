@@ -11,7 +11,7 @@ from math import exp, log, sqrt
 from typing import NamedTuple
 
 from proxy.model import ROLES, SPECULATIVE, EngineLoad, Role
-from proxy.routing.belief import NO_LINE, Belief, Line, bin_middle
+from proxy.routing.belief import NO_LINE, Belief, Line, bin_middle, bin_of
 from proxy.routing.contention import Alone, parted, steps
 from proxy.routing.curves import LEAST, MOST, ContextCurves, Curves, SpeedCurve, SpeedPoint
 from proxy.routing.evidence import Seen, by_answer, by_counter, by_moments
@@ -48,17 +48,19 @@ NEWEST = 0.05
 
 
 class Look(NamedTuple):
-    """One poll of an engine, and what may have disturbed it on shared GPUs: the requests that the other backend has had
-    since its start, and the sequences that it held."""
+    """One poll of an engine. `held` are the desk's own sums of in flight and of its square, times seconds. `beside` may
+    have disturbed it on shared GPUs: the requests of the other backend since its start, and its sequences now."""
 
     load: EngineLoad
     at_s: float
+    held: tuple[float, float] = (0.0, 0.0)
     beside: tuple[int, int] = (0, 0)
 
 
 class Answer(NamedTuple):
     """An answer of one sequence: `in_flight` were on its backend in the mean, itself among them, None where that is not
-    known; `uncached_tokens` of its prompt had to be read; `beside` says that the other backend had sequences too."""
+    known; `uncached_tokens` of its prompt had to be read. `unbegun_share` of its time in flight had passed before its
+    first token. `beside` says that the other backend had sequences too."""
 
     context_tokens: float
     uncached_tokens: float
@@ -66,6 +68,7 @@ class Answer(NamedTuple):
     tpot_s: float | None
     in_flight: float | None
     placed_at_s: float = float("inf")
+    unbegun_share: float = 0.0
     beside: bool = False
 
 
@@ -95,10 +98,12 @@ class Side:
     heard_share: float = 0.0
     answered_at_s: float = float("-inf")
     busy_share: float = 0.0
+    unbegun_share: float = 0.0
     seen: int = 0
 
     def heard(self, answer: Answer, prefill_tok_s: float | None, now_s: float) -> None:
         """Take in what was asked, and how much of the time prompts are read, in which nobody decodes."""
+        self.unbegun_share += NEWEST * (min(1.0, max(0.0, answer.unbegun_share)) - self.unbegun_share)
         left = exp(-max(0.0, now_s - self.heard_at_s) / ASKED_S)
         self.heard_at_s = now_s
         self.prompt_tok_s = self.prompt_tok_s * left + max(0.0, answer.uncached_tokens) / ASKED_S
@@ -135,7 +140,7 @@ class Learner:
             return
         bucket = self._bucket(side.context_tokens)
         curve = self.curves.contexts[bucket].of(role)
-        seen = _between(before, look, side.busy_share)
+        seen = _between(before, look, side)
         if look.load.moments is not None and before.load.moments is not None:
             side.moments_at_s = look.at_s
         elif seen is not None:
@@ -237,14 +242,21 @@ class Learner:
 
 
 def corrected_curve(curve: SpeedCurve, side: Side, bucket: int) -> SpeedCurve:
-    """A curve as it is believed to be, at its own points and where there is evidence."""
-    evident = {bin_middle(place.bin) for place in side.belief.bins if place.bucket == bucket}
-    return SpeedCurve(
-        tuple(
-            SpeedPoint(n, min(MOST, max(LEAST, curve.tok_s(n) * exp(-side.line.at(bucket, n)))))
-            for n in sorted({point.in_flight for point in curve.points} | evident)
-        )
-    )
+    """A curve as it is believed to be, at its own points and where there is evidence.
+
+    A step is never longer with fewer in flight: where nothing was seen a guess gives way to what was seen of more.
+    """
+    seen = {place.bin for place in side.belief.bins if place.bucket == bucket}
+    points: list[SpeedPoint] = []
+    shortest_s = float("inf")
+    for n in sorted({point.in_flight for point in curve.points} | set(map(bin_middle, seen)), reverse=True):
+        tok_s = curve.tok_s(n) * exp(-side.line.at(bucket, n))
+        if bin_of(n) not in seen:
+            tok_s = max(tok_s, n / shortest_s)
+        tok_s = min(MOST, max(LEAST, tok_s))
+        shortest_s = min(shortest_s, n / tok_s)
+        points.append(SpeedPoint(n, tok_s))
+    return SpeedCurve(tuple(reversed(points)))
 
 
 def _moved(applied: SpeedCurve | None, now: SpeedCurve) -> float:
@@ -267,12 +279,12 @@ def _steps(before: Look, look: Look) -> Alone | None:
     return None if old is None or new is None else steps(old, new, look.load.ranks)
 
 
-def _between(before: Look, look: Look, busy_share: float) -> Seen | None:
+def _between(before: Look, look: Look, side: Side) -> Seen | None:
     old, new = before.load, look.load
     if new.moments is not None and old.moments is not None:
         return by_moments(old.moments, new.moments, new.ranks) if new.ranks == old.ranks else None
-    if new.generated is not None and old.generated is not None and not (old.waiting or new.waiting):
-        running = (float(old.running), float(new.running))
-        elapsed_s = (look.at_s - before.at_s) * (1.0 - busy_share)
-        return by_counter(new.generated - old.generated, elapsed_s, running)
-    return None
+    if new.generated is None or old.generated is None or old.waiting or new.waiting:
+        return None
+    begun = 1.0 - side.unbegun_share
+    held = ((look.held[0] - before.held[0]) * begun, (look.held[1] - before.held[1]) * begun * begun)
+    return by_counter(new.generated - old.generated, held, 1.0 - side.busy_share)

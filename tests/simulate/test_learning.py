@@ -1,4 +1,4 @@
-"""Learning pays where curves are wrong and costs next to nothing where they are right. scripts/prove_learning has more."""
+"""Learning pays where curves are wrong and costs little where they are right. scripts/prove_learning has more."""
 
 import pytest
 from simulate.learning import Compared, Scaled, Study, compared, flat, right, swapped
