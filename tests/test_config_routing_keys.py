@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config import from_mapping
+from proxy.config import InvalidConfig, from_mapping
 from proxy.config.routing_keys import Rule
 from proxy.model import Role
 from proxy.routing.policy import Goals, RequestRule, RuleKind
@@ -41,3 +41,20 @@ def test_the_lower_threshold_is_half_the_upper_where_it_is_not_given(leave_at: i
     urls = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://a:2"}}
     chosen = from_mapping({"backends": urls, "routing": {"leave_at": leave_at}})
     assert chosen.rules().enter_at == enters_at
+
+
+URLS = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://a:2"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "learns"),
+    [(None, True), (True, True), (False, False), ({"enabled": False}, False), ({"state_file": "x.json"}, True)],
+)
+def test_learning_is_on_unless_it_is_turned_off(said: object, learns: bool) -> None:
+    assert from_mapping({"backends": URLS, "routing": {"learn": said}}).routing.learn.enabled is learns
+
+
+@pytest.mark.parametrize("said", ["false", 0, {"enabled": "yes"}, {"on": True}])
+def test_what_is_no_switch_is_refused(said: object) -> None:
+    with pytest.raises(InvalidConfig, match="learn"):
+        from_mapping({"backends": URLS, "routing": {"learn": said}})
