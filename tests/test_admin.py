@@ -140,7 +140,7 @@ async def test_the_configuration_is_shown_without_its_secrets() -> None:
 
 
 async def test_without_a_curves_file_there_is_no_verdict(desk: Desk) -> None:
-    assert await desk.get("/curves") == (200, {"measured_at": None, "contexts": []})
+    assert await desk.get("/curves") == (200, {"measured_at": None, "contexts": [], "learned": None})
     assert (await desk.get("/status"))[1]["verdict"] == []
 
 

@@ -95,7 +95,22 @@ def test_an_idle_backend_is_probed_where_that_costs_next_to_nothing() -> None:
     assert set(roles) == {(BASELINE, Reason.PROBE), (SPECULATIVE, Reason.CHEAPER)}
 
 
-def test_a_full_or_drained_backend_is_not_probed() -> None:
+def test_a_full_backend_is_not_probed() -> None:
+    rig = LearningRig()
+    first, second = rig.desk.plan.backends
+    rig.desk.reload(replace(rig.desk.plan, backends=(first, replace(second, max_in_flight=1))))
+    rig.desk.pin(BASELINE)
+    held = rig.place()
+    rig.desk.pin(None)
+    learning = rig.desk.learning
+    assert learning is not None
+    learning.probes.dear = frozenset({BASELINE})
+    assert rig.place().decision.reason is Reason.CHEAPER
+    rig.desk.settle(held, Outcome.FINISHED)
+    assert rig.place().decision.reason is Reason.PROBE
+
+
+def test_a_drained_backend_is_not_probed() -> None:
     rig = LearningRig()
     rig.poll(SPECULATIVE, 1, slower=1.0, seconds=3)
     rig.desk.drain(BASELINE, draining=True)

@@ -186,6 +186,14 @@ def test_any_evidence_whatever_leaves_curves_within_bounds(
             Delays(one)  # of which every table can be made
 
 
+def test_a_guess_gives_way_to_what_was_seen_of_more() -> None:
+    level = of_both({1: 100.0, 4: 390.0, 16: 1500.0}, {1: 60.0, 16: 900.0})  # a step is hardly longer with sixteen
+    learner = Learner(level)
+    taught(learner, Engine(learner, SPECULATIVE, 0.6), 16, 10)
+    assert by(learner, SPECULATIVE, 16) == pytest.approx(0.6, rel=0.03)
+    assert by(learner, SPECULATIVE, 1) <= 0.65
+
+
 def test_equal_evidence_gives_equal_curves() -> None:
     first, second = Learner(CURVES), Learner(replace(CURVES))
     for learner in (first, second):
