@@ -105,9 +105,12 @@ def test_a_full_backend_is_not_probed() -> None:
     learning = rig.desk.learning
     assert learning is not None
     learning.probes.dear = frozenset({BASELINE})
-    assert rig.place().decision.reason is Reason.CHEAPER
-    rig.desk.settle(held, Outcome.FINISHED)
-    assert rig.place().decision.reason is Reason.PROBE
+    place = rig.place()
+    assert place.decision.role is SPECULATIVE
+    for each in (held, place):
+        rig.desk.settle(each, Outcome.FINISHED)
+    place = rig.place()
+    assert (place.decision.role, place.decision.reason) == (BASELINE, Reason.PROBE)
 
 
 def test_a_drained_backend_is_not_probed() -> None:

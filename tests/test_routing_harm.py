@@ -133,3 +133,9 @@ def test_the_measured_choice_of_consolidate_needs_the_gain_of_a_change() -> None
     regime = Regime(BASELINE, demand=Demand(50.0, 1000.0, 200.0))
     choice = measured_choice(rules, Decision(BASELINE, Reason.REGIME, regime, because), Traits(), 100.0)
     assert choice is not None and choice.role is SPECULATIVE
+
+
+def test_curves_that_foretell_answers_better_are_not_called_worse_by_those_that_do_not() -> None:
+    harm = Harm()
+    told(harm, 0.5, 0.5, 40)
+    assert not harm.look(sent(harm, Choice((1.5, 1.0), BASELINE), 4 * LEAST_ANSWERS, 1.0))

@@ -100,6 +100,27 @@ def test_an_engine_that_was_started_anew_is_no_evidence() -> None:
     assert learner.sides[SPECULATIVE].seen == before
 
 
+def test_sums_that_began_anew_in_between_are_no_evidence() -> None:
+    learner = Learner(CURVES)
+    engine = Engine(learner, SPECULATIVE)
+    taught(learner, engine, 8, 60)
+    before = learner.sides[SPECULATIVE].seen
+    learner.polled(SPECULATIVE, Look(EngineLoad(8, 0, moments=(0.0,) * 6), 60.0))
+    engine.run(8, 61.0)  # a minute of steps in a second
+    assert learner.sides[SPECULATIVE].seen == before
+
+
+def test_more_than_the_proxy_gave_is_a_broken_count() -> None:
+    learner = Learner(CURVES)
+    for ranks, believed in ((1, 1), (8, 1)):
+        for second, moments in enumerate(((0.0,) * 6, (10.0, 40.0, 5e5, 160.0, 2e6, 80.0))):
+            held = (4.0 * second, 16.0 * second)
+            learner.polled(
+                SPECULATIVE, Look(EngineLoad(4, 0, moments=moments, ranks=ranks), 10.0 * ranks + second, held)
+            )
+        assert learner.sides[SPECULATIVE].seen == believed
+
+
 def test_answers_count_where_polls_are_silent_and_only_there() -> None:
     answer = Answer(1024.0, 0.0, 200, 2.0 * CURVES.contexts[0].speculative.seconds_per_token(4), 4.0)  # type: ignore[union-attr]
     silent, polled = Learner(CURVES), Learner(CURVES)

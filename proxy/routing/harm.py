@@ -30,6 +30,8 @@ RECENT_S = 60.0
 # A prediction may miss an answer by so much more than that of the measured curve does, in ln, before it is doubted: as
 # much as prompts between tokens make of a busy backend. Doubt adds up to the limit: three answers, each off by three.
 FORGIVEN, DOUBTED = 0.3, 1.5
+# By so much fewer misses, in ln and in the mean of the last twenty answers, corrected curves are the better ones.
+BETTER, NEWEST = 0.05, 0.05
 # What one answer adds at most: one may be off by anything.
 MOST_MISS = 1.0
 
@@ -52,6 +54,7 @@ class Harm:
     beliefs: dict[Role, Belief] = field(default_factory=lambda: {role: Belief() for role in ROLES})
     lines: dict[Role, Line] = field(default_factory=lambda: dict.fromkeys(ROLES, NO_LINE))
     doubts: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(ROLES, 0.0))
+    misses: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(ROLES, 0.0))
     suspended: int = 0
     until_s: float = -inf
     worse: float = 0.0
@@ -65,6 +68,7 @@ class Harm:
         if believed is not None:
             miss = min(MOST_MISS, abs(ln_ratio - believed)) - min(MOST_MISS, abs(ln_ratio))
             self.doubts[role] = max(0.0, self.doubts[role] + miss - FORGIVEN)
+            self.misses[role] += NEWEST * (miss - self.misses[role])
 
     def forget(self, role: Role) -> None:
         """A backend has changed, by what it says itself: what answers told of it before is no word on it any more."""
@@ -94,6 +98,8 @@ class Harm:
         self.worse = ours_s / theirs_s - 1.0 if theirs_s > 0.0 else 0.0
         lasts_s = now_s - self._slots[0][0] * SLOT_S if self._slots else 0.0
         harmed = self.worse > MOST_WORSE and moved >= LEAST_ANSWERS and lasts_s >= LEAST_S
+        # Where corrected curves foretell answers better than the measured ones, what those would have cost is a fable.
+        harmed = harmed and sum(self.misses.values()) > -BETTER
         return harmed or max(self.doubts.values()) > DOUBTED
 
     def suspend(self, now_s: float) -> None:
@@ -102,7 +108,7 @@ class Harm:
         self._lasts_s = min(2.0 * self._lasts_s, LONGEST_S) if again else SUSPENDED_S
         self.until_s = now_s + self._lasts_s
         self.suspended += 1
-        self.doubts = dict.fromkeys(ROLES, 0.0)
+        self.doubts, self.misses = dict.fromkeys(ROLES, 0.0), dict.fromkeys(ROLES, 0.0)
         self._slots.clear()
 
     def _add(self, slot: float, ours_s: float, theirs_s: float, moved: float) -> None:

@@ -5,7 +5,7 @@ believed in belief.py, which requests are sent to learn from in probing.py, and 
 harm.py. Who feeds it and takes its curves over is the desk's learning (dispatch/learning.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import NamedTuple
@@ -39,6 +39,14 @@ APART_S = 60.0
 ASKED_S, MOST_PREFILL = 30.0, 0.7
 # The part of that time that must have passed at least for a mean to be made of what was heard.
 LEAST_HEARD = 0.05
+
+# A backend may run so many times what the proxy gave it, and some more: others may use it too, and clients may have
+# left. More is a broken count.
+MOST_BESIDE, FEW = 3.0, 8.0
+
+# Steps between two looks cannot have lasted longer than the time between, but for clocks that run apart and for what an
+# engine tells some steps late. Sums that began anew in between look so.
+LONGER, LATE_S = 1.2, 5.0
 
 # What a step yields on shared GPUs has changed where it differs by so many standard deviations.
 CERTAIN = 4.0
@@ -145,7 +153,7 @@ class Learner:
             side.moments_at_s = look.at_s
         elif seen is not None:
             side.counted_at_s = look.at_s
-        if seen is None or curve is None:
+        if seen is None or curve is None or not _credible(seen, before, look):
             return
         if self._shared and (look.beside != before.beside or look.beside[1]):
             self._contended(role, bucket, seen, (before, look))
@@ -274,6 +282,16 @@ def _total(curve: SpeedCurve) -> Callable[[float], float]:
     return lambda n: n * curve.seconds_per_token(n)
 
 
+def _credible(seen: Seen, before: Look, look: Look) -> bool:
+    """Whether an engine can have run so many: not far more than the proxy gave it, which is all but some there is."""
+    area_s, square_s = look.held[0] - before.held[0], look.held[1] - before.held[1]
+    return not 0.0 < area_s <= square_s or seen.in_flight <= MOST_BESIDE * square_s / area_s + FEW
+
+
+def _busy_s(before: Sequence[float], after: Sequence[float]) -> float:
+    return (after[2] - before[2]) * 1e-6 if min(len(before), len(after)) > 2 else float("inf")
+
+
 def _steps(before: Look, look: Look) -> Alone | None:
     old, new = before.load.moments, look.load.moments
     return None if old is None or new is None else steps(old, new, look.load.ranks)
@@ -282,7 +300,8 @@ def _steps(before: Look, look: Look) -> Alone | None:
 def _between(before: Look, look: Look, side: Side) -> Seen | None:
     old, new = before.load, look.load
     if new.moments is not None and old.moments is not None:
-        return by_moments(old.moments, new.moments, new.ranks) if new.ranks == old.ranks else None
+        in_time = _busy_s(old.moments, new.moments) <= new.ranks * (LONGER * (look.at_s - before.at_s) + LATE_S)
+        return by_moments(old.moments, new.moments, new.ranks) if in_time and new.ranks == old.ranks else None
     if new.generated is None or old.generated is None or old.waiting or new.waiting:
         return None
     begun = 1.0 - side.unbegun_share
