@@ -14,10 +14,22 @@ from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
 from proxy.lab.simulation.arms import Arm
 from proxy.lab.simulation.arrivals import NEVER_S, Offer, Source
 from proxy.lab.simulation.sharing import Bounds, Gpus, Station, Task
-from proxy.model import BASELINE, ROLES, SPECULATIVE, Change, ChangeKind, Outcome, Placement, Role, Traits
+from proxy.model import (
+    BASELINE,
+    ROLES,
+    SPECULATIVE,
+    Change,
+    ChangeKind,
+    Outcome,
+    Placement,
+    RequestFacts,
+    Role,
+    Traits,
+    Usage,
+)
 
 _FINISHED = Outcome.FINISHED
-_ROUTE = "/v1/chat/completions"
+_ROUTE, _TRAITS = "/v1/chat/completions", Traits(stream=True)
 
 
 @dataclass(slots=True)
@@ -50,6 +62,7 @@ class _Ask(Task):
     asked_at_s: float = 0.0
     waited: bool = False
     assignment: Assignment | None = None
+    traits: Traits = _TRAITS
 
 
 def desk_plan(settings: Settings) -> Plan:
@@ -130,8 +143,8 @@ class Trial:
     def _place(self, ask: _Ask) -> bool:
         """Give a request to an engine, if the desk has a place for it."""
         asked = None if self._choose is None else self._asked(self._choose(self, ask))
-        traits = Traits(stream=True, prompt_bytes=4 * ask.prompt_tokens, asked=asked)
-        assignment = self._desk.assign(traits, "", _ROUTE)
+        ask.traits = Traits(stream=True, prompt_bytes=4 * ask.prompt_tokens, asked=asked)
+        assignment = self._desk.assign(ask.traits, "", _ROUTE)
         if not isinstance(assignment, Assignment):
             return False
         ask.assignment = assignment
@@ -158,10 +171,15 @@ class Trial:
         else:
             self.baseline -= 1
         self._desk.settle(assignment, _FINISHED)
-        self._desk.answers.heard(_ROUTE, ask.length)
+        self._desk.heard(self._facts(ask, assignment))
         self._source.ended(self.now_s)
         while self._queue and self._place(self._queue[0]):
             self._queue.popleft()
+
+    def _facts(self, ask: _Ask, assignment: Assignment) -> RequestFacts:
+        """What the proxy would know of it."""
+        usage = Usage(ask.prompt_tokens, ask.length, ask.cached_tokens)
+        return RequestFacts("", _ROUTE, "POST", _FINISHED, 200, assignment.decision, ask.traits, usage=usage)
 
     def _count(self, ask: _Ask) -> None:
         times, ended_at_s, asked_at_s = self.times, ask.ended_at_s, ask.asked_at_s
