@@ -36,8 +36,8 @@ WHEN = "2000-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`policy` as `crossover simulate` names it. Both engines are `slower` times slower than the curve. Loads, shares of
-    capacity, follow each other in phases of `phase_s` seconds, for `length_s` in all."""
+    """`policy` as `crossover simulate` names it. Both engines are `slower` times slower than the curve. Loads, shares
+    of capacity and follow each other in phases of `phase_s` seconds, for `length_s` in all."""
 
     curve: str
     placement: Placement
