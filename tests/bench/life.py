@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from math import expm1, isfinite, log
 from pathlib import Path
@@ -75,12 +75,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     scenes = [scene for scene in SCENES if all(word in scene.name for word in options.only)]
     jobs = [(scene, seed) for seed in range(1, options.seeds + 1) for scene in scenes]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        pairs = list(pool.map(lambda job: _paired(*job, leaps=options.leaping), jobs))
+    with ProcessPoolExecutor(options.jobs) as pool:
+        pairs = list(pool.map(_leaping if options.leaping else _living, *zip(*jobs, strict=True)))
     print(table(pairs))
     if options.json is not None:
         options.json.write_text(json.dumps(_as_json(pairs, leaps=options.leaping), indent=1) + "\n")
     return 0 if all(agrees(own) for own in _by_scene(pairs).values()) else 1
+
+
+def _leaping(scene: Scene, seed: int) -> Pair:
+    return _paired(scene, seed, leaps=True)
+
+
+def _living(scene: Scene, seed: int) -> Pair:
+    return _paired(scene, seed, leaps=False)
 
 
 def _paired(scene: Scene, seed: int, *, leaps: bool) -> Pair:
