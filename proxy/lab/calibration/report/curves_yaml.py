@@ -24,7 +24,7 @@ def curves_of(findings: Findings) -> Curves | None:
     Contexts of which one backend lacks are left out where any has both: policies cannot place by half of a pair.
     """
     rising = sorted(findings.main, key=lambda context: context.condition.context_tokens)
-    known = [context for context in map(_context, rising) if context.speculative or context.baseline]
+    known = [one for one in (_context(findings, each) for each in rising) if one.speculative or one.baseline]
     whole = [context for context in known if context.speculative and context.baseline]
     if not known:
         return None
@@ -39,10 +39,17 @@ def curves_of(findings: Findings) -> Curves | None:
     )
 
 
-def _context(context: ContextFindings) -> ContextCurves:
+def _context(findings: Findings, context: ContextFindings) -> ContextCurves:
+    tokens = context.condition.context_tokens
+    prefills = {one.arm: one.tok_s for one in findings.prefills if one.context_tokens == tokens}
     speculative, baseline = (speed_curve(context.curves.get(arm, ())) for arm in ARM_OF.values())
     return ContextCurves(
-        context.condition.context_tokens, speculative, baseline, context.verdict, tuple(context.contrasts)
+        tokens,
+        speculative,
+        baseline,
+        context.verdict,
+        tuple(context.contrasts),
+        (prefills.get(Arm.SPECULATIVE), prefills.get(Arm.BASELINE)),
     )
 
 
