@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fakes import until
+from fakes.until import until
 
 from proxy.wire.untaken import untaken_bytes
 
