@@ -249,7 +249,8 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say."""
+    """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say.
+    `kv_tokens` is the size of its KV pool."""
 
     model: str | None = None
     version: str | None = None
@@ -258,6 +259,7 @@ class EngineFacts:
     max_running_requests: int | None = None
     speculative_algorithm: str | None = None
     speculative_adaptive: bool = False
+    kv_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,5 +137,5 @@ def simulated(scene: Scene, path: Path, offers: list[Offer], seed: int) -> Outco
     prefill = bench.curve.prefill_tokens_per_s
     bounds = {role: Bounds(MAX_IN_FLIGHT, KV_TOKENS[role], prefill) for role in ROLES}
     source = open_source(iter([offer._replace(step_share=rng.random()) for offer in offers]))
-    times = Trial(arm, bounds, source, looks).run(0, len(offers))
+    times = Trial(arm, bounds, source, looks=looks).run(0, len(offers))
     return Outcome(times.speculative / len(offers), fmean(times.e2e_s), fmean(times.ttft_s))
