@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy import __version__
+from proxy.model import Placement, Policy
 
 OK, FAILED = 0, 1
 
@@ -42,7 +43,14 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log.level")
     demo = serve.add_argument_group("without CONFIG: the demo")
     demo.add_argument("--curve", metavar="NAME", help="a published curve, or a file of that form")
-    demo.add_argument("--policy", choices=("threshold", "overflow", "pinned"), help="default: by the curve")
+    demo.add_argument("--policy", choices=tuple(policy.value for policy in Policy), help="default: auto")
+    demo.add_argument(
+        "--placement",
+        type=Placement,
+        choices=tuple(Placement),
+        default=Placement.SEPARATE,
+        help="shared: same GPUs",
+    )
     demo.add_argument(
         "--time-scale", type=float, default=1.0, metavar="X", help="engines X times slower than the curve"
     )
@@ -100,8 +108,8 @@ def _add_key(commands: Any) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    if options.config is not None and (options.curve or options.policy or options.time_scale != 1.0):
-        options.refuse("--curve, --policy and --time-scale are for the demo, which runs without CONFIG; leave one out")
+    if options.config is not None and _of_the_demo(options):
+        options.refuse("--curve, --policy, --placement and --time-scale are for the demo without CONFIG; leave one out")
     gc.disable()  # what a start makes stays: to look through it again and again only delays it
     try:
         from proxy import serve  # noqa: PLC0415
@@ -109,6 +117,11 @@ def _serve(options: argparse.Namespace) -> int:
         return serve.run(options)
     finally:
         gc.enable()
+
+
+def _of_the_demo(options: argparse.Namespace) -> bool:
+    shared = options.placement is Placement.SHARED
+    return bool(options.curve or options.policy or shared or options.time_scale != 1.0)
 
 
 def _check(options: argparse.Namespace) -> int:
