@@ -42,7 +42,7 @@ async def play(url: str, offers: Sequence[Offer]) -> Played:
         began_s = loop.time()
         asked = []
         for number, offer in enumerate(offers):
-            await asyncio.sleep(max(0.0, began_s + offer.at_s - loop.time()))
+            await asyncio.sleep(max(0.0, began_s + offer.at_s - loop.time()))  # sleeps: requests have their instants
             asked.append(spawn(_ask(session, url, number, offer, began_s), name=f"life {number}"))
         seen = await asyncio.gather(*asked)
     share = sum(one.role == Role.SPECULATIVE for one in seen) / len(seen)
