@@ -81,6 +81,13 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     fields["weight"] = traits.weight
     fields["stream"] = traits.stream
     fields["body_bytes"] = traits.prompt_bytes
+    # What rules and costs look at besides, so that the same traffic can be decided anew (lab/replay).
+    if traits.constrained:
+        fields["constrained"] = True
+    if traits.session:
+        fields["session"] = True
+    if traits.max_tokens is not None:
+        fields["max_tokens"] = traits.max_tokens
     fields["attempts"] = facts.attempts
     if facts.decision is not None:
         _tell_decision(fields, facts.decision)
