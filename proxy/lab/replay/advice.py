@@ -118,9 +118,9 @@ def _leave(best: Found, present: Found) -> str:
     if best.difference.sure:
         return f"Leave it as it is: the best, {_named(best)}, gains less than a change is worth ({_told(best)})."
     return (
-        f"Leave it as it is: no policy is faster than the present one by more than the noise of this log "
-        f"(±{_percent(half, sign='')}); the best, {_named(best)}, would have served the mean request in {best.mean_e2e_s:.2f} s "
-        f"instead of {present.mean_e2e_s:.2f} s ({_told(best)})."
+        f"Leave it as it is: no policy is faster than the present one by more than the noise of this log (±"
+        f"{_percent(half, sign='')}). The best, {_named(best)}, would have served the mean request in "
+        f"{best.mean_e2e_s:.2f} s instead of {present.mean_e2e_s:.2f} s ({_told(best)})."
     )
 
 
@@ -144,7 +144,8 @@ def _controls(found: Sequence[Found], against: Found) -> Iterator[str]:
     for one in found:
         gain = one.mean_e2e_s / against.mean_e2e_s - 1.0
         if one.routing is None and one.name in _INSTEAD and one.difference.sure and gain < -3 * WORTH:
-            yield f"{_INSTEAD[one.name]} would have come to {one.mean_e2e_s:.2f} s ({_percent(gain)}): no matter of routing."
+            seconds = f"{one.mean_e2e_s:.2f} s ({_percent(gain)})"
+            yield f"{_INSTEAD[one.name]} would have come to {seconds}, which is no matter of routing."
 
 
 _INSTEAD = {

@@ -56,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
         speeds = _speeds(options.curves, settings, file)
         traffic, account = _traffic(logs)
         placement = placement_of(options.placement, settings, speeds)
-        asked = Asked(placement, options.context, options.max_in_flight)
+        max_running = {} if account is None else account.max_running
+        asked = Asked(placement, options.context, options.max_in_flight, max_running)
         ground = ground_of(traffic, settings, speeds, asked, _as_configured(options.curves, settings, file))
         found = replay(
             ground,

@@ -97,6 +97,10 @@ class Course:
                 assert ended.ask is not None
                 self._ended(ended, ended.ask)
 
+    def expected_tokens(self, route: str) -> float:
+        """What the desk expects an answer of this route to have by now."""
+        return self._desk.answers.expected(route)
+
     def _offer(self, ask: Ask) -> None:
         if self._queue or not self._place(ask):
             self.times.waited[ask.number] = 1

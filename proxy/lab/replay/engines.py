@@ -68,14 +68,16 @@ def engines_of(
     *,
     context_tokens: float | None = None,
     max_in_flight: int | None = None,
+    max_running: Mapping[Role, int] | None = None,
 ) -> Engines:
     """The engines as this traffic meets them: speeds at its mean context, or at `context_tokens`.
 
-    The limit of each is `max_in_flight`, else the configured number, else the most that it was measured with or had in
-    the log. Raises `ConfigError` where one backend was not measured.
+    The limit of each is `max_in_flight`, else the configured number, else what the engine itself said (`max_running`),
+    else the most that it was measured with or had in the log. Raises `ConfigError` where one backend was not measured.
     """
     context = traffic.means.context if context_tokens is None else context_tokens
-    asked = {role: max_in_flight or _limit(settings, role) for role in ROLES}
+    told = max_running or {}
+    asked = {role: max_in_flight or _limit(settings, role) or told.get(role) for role in ROLES}
     stand = _Stand(traffic, placement, asked, context, speeds.source)
     if speeds.curves is not None:
         return _measured(speeds.curves, stand)
@@ -97,7 +99,11 @@ class _Stand:
         """The limit of each engine, which were measured with so many in flight at most, and where that is from."""
         seen = peaks(self.traffic)
         limits = {role: self.asked[role] or max(1, int(measured[role]), seen[role]) for role in ROLES}
-        why = "as asked or configured" if all(self.asked.values()) else "as measured, or more where the log had more"
+        why = (
+            "as configured or as the engines said"
+            if all(self.asked.values())
+            else "as measured, or more where the log had more"
+        )
         return limits, f"sequences in flight at most: {', '.join(f'{limits[role]} on {role}' for role in ROLES)}, {why}"
 
 

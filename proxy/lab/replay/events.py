@@ -12,7 +12,7 @@ import orjson
 
 from proxy.model import Outcome, Policy, Reason, Role, Traits, Usage
 
-EVENT, DROPPED = "request_settled", "log_lines_dropped"
+EVENT, DROPPED, ENGINE = "request_settled", "log_lines_dropped", "engine_seen"
 
 # Where Docker's own files and journald, as JSON, keep the line that was written.
 _WRAPPED_IN = ("log", "MESSAGE")
@@ -23,6 +23,7 @@ MAX_DURATION_S = 31 * 86400.0
 MAX_TOKENS = 100_000_000
 MAX_WEIGHT = 4096
 _MAX_BYTES = 1 << 40
+_MAX_RUNNING = 100_000
 
 
 class Skip(StrEnum):
@@ -67,7 +68,14 @@ class Dropped(NamedTuple):
     lines: int
 
 
-def read_event(line: bytes) -> Settled | Dropped | Skip:
+class EngineSeen(NamedTuple):
+    """What an engine said when the proxy first saw it: the sequences that it runs at most."""
+
+    role: Role
+    max_running: int
+
+
+def read_event(line: bytes) -> Settled | Dropped | EngineSeen | Skip:
     """What a line tells; total: whatever stands in it, nothing is raised."""
     if not line.strip():
         return Skip.BLANK
@@ -78,9 +86,7 @@ def read_event(line: bytes) -> Settled | Dropped | Skip:
         inner = next((fields[name] for name in _WRAPPED_IN if isinstance(fields.get(name), str)), None)
         fields = {} if inner is None else _object_in(inner.encode(errors="replace")) or {}
     try:
-        if fields.get("event") == DROPPED:
-            return Dropped(_whole(fields, "lines", 1 << 50))
-        return _settled(fields) if fields.get("event") == EVENT else Skip.OTHER_EVENT
+        return _told(fields)
     except (KeyError, ValueError, OverflowError):
         return Skip.INCOMPLETE
 
@@ -92,6 +98,17 @@ def _object_in(line: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _told(fields: dict[str, Any]) -> Settled | Dropped | EngineSeen | Skip:
+    event = fields.get("event")
+    if event == EVENT:
+        return _settled(fields)
+    if event == DROPPED:
+        return Dropped(_whole(fields, "lines", 1 << 50))
+    if event == ENGINE and fields.get("max_running_requests") is not None:
+        return EngineSeen(Role(fields["role"]), _whole(fields, "max_running_requests", _MAX_RUNNING, least=1))
+    return Skip.OTHER_EVENT
 
 
 def _settled(fields: dict[str, Any]) -> Settled:

@@ -1,21 +1,24 @@
 """From what was asked and what is configured to the ground that candidates stand on. Files are read in command.py."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from proxy.config import Settings
 from proxy.lab.replay.candidates import Ground, bare_settings, in_force, same, with_curves, with_limits
 from proxy.lab.replay.engines import Speeds, engines_of
 from proxy.lab.replay.traffic import Traffic
-from proxy.model import Placement
+from proxy.model import Placement, Role
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says; None leaves it to the configuration, the curves and the traffic."""
+    """What the command line says, where None leaves it to the configuration, the curves and the traffic; and the
+    sequences that the engines run at most, where the log says that."""
 
     placement: Placement
     context_tokens: float | None = None
     max_in_flight: int | None = None
+    max_running: Mapping[Role, int] = field(default_factory=dict)
 
 
 def placement_of(said: str | None, settings: Settings | None, speeds: Speeds) -> Placement:
@@ -39,6 +42,7 @@ def ground_of(
         settings,
         context_tokens=asked.context_tokens,
         max_in_flight=asked.max_in_flight,
+        max_running=asked.max_running,
     )
     told, was = traffic.in_force, None
     if settings is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from proxy.errors import ConfigError
-from proxy.lab.replay.events import MAX_TOKENS, Dropped, InForce, Settled, Skip, read_event
+from proxy.lab.replay.events import MAX_TOKENS, Dropped, EngineSeen, InForce, Settled, Skip, read_event
 from proxy.lab.replay.files import MAX_LINE_BYTES
 from proxy.lab.replay.traffic import Came, Traffic, Was, without_edges
 from proxy.model import ROLES, Outcome, Reason, Role
@@ -32,7 +32,8 @@ _LATE_RANK = 0.99
 @dataclass(slots=True)
 class Account:
     """What was made of the lines: `skipped` by why, `left_out` requests by why, and how many of those kept were cut,
-    had no usage, or were sent where they went by an event. `dropped` lines were never written."""
+    had no usage, or were sent where they went by an event. `dropped` lines were never written; `max_running` is how
+    many sequences each engine runs at most, by its own last word."""
 
     lines: int = 0
     settled: int = 0
@@ -42,6 +43,7 @@ class Account:
     estimated: int = 0
     by_events: int = 0
     dropped: int = 0
+    max_running: dict[Role, int] = field(default_factory=dict)
     skipped: Counter[Skip] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -73,6 +75,8 @@ def _events(lines: Iterable[bytes], account: Account) -> Iterator[Settled]:
             yield found
         elif isinstance(found, Dropped):
             account.dropped += found.lines
+        elif isinstance(found, EngineSeen):
+            account.max_running[found.role] = found.max_running
         else:
             account.skipped[found] += 1
 
@@ -202,8 +206,8 @@ def prefill_tok_s(traffic: Traffic, role: Role) -> float | None:
 
 
 def measured_means(traffic: Traffic) -> dict[str, float | None]:
-    """What the log says of the requests that count: their durations, the means of TTFT and TPOT where there are any, the
-    share sent to speculative."""
+    """What the log says of the requests that count: their durations, the means of TTFT and TPOT where there are any,
+    the share sent to speculative."""
     was = [came.was for came in traffic.requests if came.counts and came.was is not None]
     lasted = sorted(each.duration_s for each in was)
     ttft_s = [each.ttft_s for each in was if each.ttft_s is not None]
