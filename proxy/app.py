@@ -21,7 +21,7 @@ from proxy.front import FrontServer
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
-from proxy.model import ROLES, Change, DecisionRecord, Outcome, RequestFacts, Role
+from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
 from proxy.plan import body_rules, connection_rules, line_rules, patience, plan, queue_rules
 from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.protocol.fields import raw
@@ -320,8 +320,7 @@ class App:
 
     def _ended(self, facts: RequestFacts) -> None:
         self.metrics.request_ended(facts)
-        if facts.outcome is Outcome.FINISHED:
-            self.desk.answers.heard(facts.route, facts.usage.completion_tokens / facts.traits.weight)
+        self.desk.heard(facts)
         logs.request_settled(self.logger, facts)
 
     def _changed(self, change: Change) -> None:

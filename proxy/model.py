@@ -101,7 +101,9 @@ class Traits(NamedTuple):
     `weight` is the number of sequences the engine will run (prompts x n, at least 1); `prompt_bytes` is the size of
     the received body; `constrained` says that the output is bound by a grammar, a schema or a required tool;
     `session` that the request names engine-side session state; `asked` is the role the client asked for by header;
-    `max_tokens` is the most that one sequence may generate, None where the client set no limit.
+    `max_tokens` is the most that one sequence may generate, None where the client set no limit. `prefix` tells which
+    prompts begin alike: a hash for each block of 512 tokens, of that block and all before it; `conversation` is a hash
+    of what the client calls the conversation, 0 where it has no name.
     """
 
     weight: int = 1
@@ -112,6 +114,8 @@ class Traits(NamedTuple):
     session: bool = False
     asked: Role | None = None
     max_tokens: int | None = None
+    prefix: tuple[int, ...] = ()
+    conversation: int = 0
 
 
 class BackendLoad(NamedTuple):
@@ -245,7 +249,8 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say."""
+    """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say.
+    `kv_tokens` is the size of its KV pool."""
 
     model: str | None = None
     version: str | None = None
@@ -254,6 +259,7 @@ class EngineFacts:
     max_running_requests: int | None = None
     speculative_algorithm: str | None = None
     speculative_adaptive: bool = False
+    kv_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

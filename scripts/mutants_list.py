@@ -44,7 +44,7 @@ MUTANTS = (
         "a request of n sequences counts as one",
         "accounting",
         (
-            "proxy/dispatch.py",
+            "proxy/dispatch/desk.py",
             "        lease = self.ledger.open(backend.book, weight)\n",
             "        lease = self.ledger.open(backend.book, 1)\n",
         ),
@@ -64,7 +64,7 @@ MUTANTS = (
         "every failure is tried again, whatever the budget says",
         "retries",
         (
-            "proxy/dispatch.py",
+            "proxy/dispatch/desk.py",
             "        if left is None:\n            return False\n",
             "        if left is None:\n            return True\n",
         ),
@@ -166,12 +166,12 @@ MUTANTS = (
         "decisions are made on numbers of the last second",
         "herd",
         (
-            "proxy/dispatch.py",
+            "proxy/dispatch/desk.py",
             "            snapshot = self._seen(now_s)\n            for role in promised:\n",
             '            snapshot = self.__dict__.setdefault("_old", self._seen(now_s))\n            if now_s - snapshot.at_s > 1:\n                snapshot = self._old = self._seen(now_s)\n            for role in promised:\n',
         ),
         (
-            "proxy/dispatch.py",
+            "proxy/dispatch/desk.py",
             "if failed is None and not promised else None\n",
             "if False else None\n",
         ),

@@ -88,7 +88,9 @@ async def test_h10_a_herd_that_fails_on_the_other_engine_does_not_fall_upon_this
         assert [each.status for each in said].count(200) >= 8
 
 
-@pytest.mark.parametrize("room", ["dispatch.py", "state/ledger.py", "state/backend.py", "routing/policy.py"])
+@pytest.mark.parametrize(
+    "room", ["dispatch/desk.py", "dispatch/backends.py", "state/ledger.py", "state/backend.py", "routing/policy.py"]
+)
 def test_h10_choosing_and_counting_are_one_step_without_an_await(room: str) -> None:
     tree = ast.parse((Path(__file__).parents[2] / "proxy" / room).read_text(encoding="utf-8"))
     waits = (ast.Await, ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef, ast.Yield)

@@ -1,14 +1,15 @@
 """The desk: snapshot, decide and lease in one synchronous step, and every lease settled once.
 
-It owns the state that decisions read: rules, regime, circuits, health, retry budget, the ring of recent decisions.
-Deciding itself is pure and in routing/; sockets are in wire/. Nothing here awaits.
+It owns the state that decisions read: rules, regime, retry budget, the ring of recent decisions. What is known of the
+two backends is in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here awaits.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
+from proxy.dispatch.backends import Backends
+from proxy.dispatch.plans import Assignment, Plan
 from proxy.model import (
     ROLES,
     SPECULATIVE,
@@ -17,89 +18,41 @@ from proxy.model import (
     CircuitState,
     Decision,
     DecisionRecord,
-    EngineFacts,
-    EngineLoad,
     LoadSnapshot,
     Outcome,
     Regime,
+    RequestFacts,
     Role,
     Traits,
 )
 from proxy.protocol.agreement import ghosts
-from proxy.routing import blackhole, breaker, health, policy, retries
-from proxy.routing.breaker import BreakerRules, Event
-from proxy.routing.health import Evidence, HealthRules
-from proxy.routing.retries import RetryRules
-from proxy.routing.rules import Rules
+from proxy.routing import blackhole, breaker, policy, retries
+from proxy.routing.breaker import Event
+from proxy.routing.health import Evidence
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
-from proxy.state.ledger import Lease, Ledger
 
 # Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
 RING_SIZE = 1000
 
-_ADMITTED, _FAILURE, _FINISHED = Event.ADMITTED, Event.FAILURE, Outcome.FINISHED
+_ADMITTED, _FINISHED = Event.ADMITTED, Outcome.FINISHED
 _CLOSED = CircuitState.CLOSED
 
 
-@dataclass(frozen=True, slots=True)
-class BackendPlan:
-    """What the configuration says of one backend. A changed url is another backend, with a book of its own."""
-
-    role: Role
-    url: str
-    max_in_flight: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All rules the desk works by, and its two backends, speculative first; replaced as one by a reload."""
-
-    backends: tuple[BackendPlan, BackendPlan]
-    rules: Rules
-    breaker: BreakerRules
-    health: HealthRules
-    retries: RetryRules
-    linger_s: float = 5.0
-
-
-class Assignment(NamedTuple):
-    """One attempt's decision and the lease it holds; `probe` says that it tests a half-open circuit."""
-
-    decision: Decision
-    backend: Backend
-    lease: Lease
-    probe: bool
-
-
-class Desk:
+class Desk(Backends):
     """Decides and counts. `clock` returns monotonic seconds; `on_room` is called when a place may have come free;
     `on_change` gets every change of regime, circuit, health, pin and drain, `on_decision` every one with a role."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.ledger = Ledger(clock)
-        self.plan = plan
+        super().__init__(plan, clock)
         self.rules = plan.rules
         self.regime = self._fresh_regime()
         self.budget = retries.full(plan.retries)
         self.answers = Answers()
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
-        self.on_room: Callable[[], None] = lambda: None
-        self.on_change: Callable[[Change], None] = lambda _: None
         self.on_decision: Callable[[Decision], None] = lambda _: None
-        self._speculative, self._baseline = (self._new_backend(each) for each in plan.backends)
 
     # ------------------------------------------------------------ looking
-
-    def backend(self, role: Role) -> Backend:
-        """The backend in use for `role`."""
-        return self._speculative if role is SPECULATIVE else self._baseline
-
-    @property
-    def backends(self) -> tuple[Backend, ...]:
-        """Both backends, speculative first."""
-        return (self._speculative, self._baseline)
 
     def snapshot(self) -> LoadSnapshot:
         """Both backends as they are now."""
@@ -205,46 +158,10 @@ class Desk:
         self._age(now_s)
         self._follow(now_s)
 
-    def judge(self, assignment: Assignment, event: Event) -> None:
-        """Tell the breaker how an attempt went on its backend."""
-        backend = assignment.backend
-        if event is not _FAILURE and breaker.is_calm(backend.circuit):
-            return
-        now_s = self.clock()
-        if event is _FAILURE:
-            backend.failures = blackhole.add(backend.failures, now_s)
-        sent_at_s = assignment.lease.opened_at_s
-        self._move_circuit(backend, event, now_s, probe=assignment.probe, sent_at_s=sent_at_s)
-
-    def tokens_flowed(self, backend: Backend) -> None:
-        """Generation bytes came from a backend: the best sign of health there is."""
-        seen = backend.health
-        if seen.up is not True or seen.misses or seen.doubtful:
-            self.observe_health(backend, Evidence.TOKENS)
-
-    # ------------------------------------------------------------ evidence from the wires
-
-    def observe_health(self, backend: Backend, evidence: Evidence) -> None:
-        """Move a backend's health by one piece of evidence."""
-        before = backend.health.up
-        backend.health = health.advance(self.plan.health, backend.health, evidence, self.clock())
-        if before is not backend.health.up:
-            if before is False:
-                backend.recovered_at_s = self.clock()
-            self._announce(backend, ChangeKind.HEALTH, _word(before), _word(backend.health.up))
-            self.on_room()
-
-    def observe_load(self, backend: Backend, load: EngineLoad) -> None:
-        """Keep what an engine says of its own load; a higher limit may make room."""
-        before = backend.max_in_flight
-        backend.load, backend.load_at_s = load, self.clock()
-        if backend.max_in_flight != before:
-            self.on_room()
-
-    def learn_facts(self, backend: Backend, facts: EngineFacts) -> None:
-        """Keep what an engine says of itself at start-up."""
-        backend.facts = facts
-        self.on_room()
+    def heard(self, facts: RequestFacts) -> None:
+        """Learn from a request that has ended; its lease is settled by now."""
+        if facts.outcome is _FINISHED:
+            self.answers.heard(facts.route, facts.usage.completion_tokens / facts.traits.weight)
 
     # ------------------------------------------------------------ the operator's wishes
 
@@ -253,14 +170,6 @@ class Desk:
         before, self.rules = self.rules.operator_pin, replace(self.rules, operator_pin=role)
         if before is not role:
             self.on_change(Change(ChangeKind.PIN, role, before or "none", role or "none"))
-            self.on_room()
-
-    def drain(self, role: Role, *, draining: bool) -> None:
-        """Give a backend nothing new while `draining`; what runs there goes on."""
-        backend = self.backend(role)
-        before, backend.draining = backend.draining, draining
-        if before is not draining:
-            self._announce(backend, ChangeKind.DRAIN, str(before).lower(), str(draining).lower())
             self.on_room()
 
     def reload(self, plan: Plan) -> None:
@@ -288,13 +197,6 @@ class Desk:
         """The regime of a policy that has seen no request, and may change it with the first."""
         now_s = self.clock()
         return Regime(policy.first_role(self.rules), now_s - self.rules.dwell_s, smoothed_at_s=now_s)
-
-    def _role_now(self, backend: Backend) -> Role:
-        """The role that an engine has: a reload may have let two of them change places while a request waited."""
-        return next((each.role for each in self.backends if each.url == backend.url), backend.role)
-
-    def _new_backend(self, plan: BackendPlan) -> Backend:
-        return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight)
 
     def _seen(self, now_s: float) -> LoadSnapshot:
         self._age(now_s)
@@ -335,24 +237,6 @@ class Desk:
         self._move_circuit(backend, _ADMITTED, now_s)
         return Assignment(decision, backend, lease, probe)
 
-    def _move_circuit(
-        self, backend: Backend, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = float("inf")
-    ) -> None:
-        before = backend.circuit.state
-        backend.circuit = breaker.advance(
-            self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s
-        )
-        if backend.circuit.state is not before:
-            if backend.circuit.state is CircuitState.CLOSED:
-                backend.recovered_at_s = now_s
-            self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
-            self.on_room()
-
-    def _announce(self, backend: Backend, kind: ChangeKind, before: str, after: str) -> None:
-        """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
-        if self.backend(backend.role) is backend:
-            self.on_change(Change(kind, backend.role, before, after))
-
     def _end(self, assignment: Assignment, outcome: Outcome, linger_s: float) -> None:
         most = assignment.backend.max_lingering if linger_s > 0 else None
         assignment.lease.settle(outcome, linger_s, most=most)
@@ -387,7 +271,3 @@ class Desk:
             age_s = self.clock() - lease.opened_at_s
             return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
         return self.plan.linger_s if unheard else 0.0
-
-
-def _word(up: bool | None) -> str:
-    return "unknown" if up is None else "up" if up else "down"

@@ -1,0 +1,116 @@
+"""The two backends and what is known of them: circuits and health move here, by what requests and probes show.
+
+Where a request goes is in desk.py; the rules that move a circuit or a health are pure and in routing/.
+"""
+
+from collections.abc import Callable
+
+from proxy.dispatch.plans import Assignment, BackendPlan, Plan
+from proxy.model import SPECULATIVE, Change, ChangeKind, CircuitState, EngineFacts, EngineLoad, Role
+from proxy.routing import blackhole, breaker, health
+from proxy.routing.breaker import Event
+from proxy.routing.health import Evidence
+from proxy.state.backend import Backend
+from proxy.state.ledger import Ledger
+
+_FAILURE = Event.FAILURE
+
+
+class Backends:
+    """Both backends. `clock` returns monotonic seconds; `on_room` is called when a place may have come free, and
+    `on_change` gets every change of circuit, health and drain."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.ledger = Ledger(clock)
+        self.plan = plan
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_change: Callable[[Change], None] = lambda _: None
+        self._speculative, self._baseline = (self._new_backend(each) for each in plan.backends)
+
+    def backend(self, role: Role) -> Backend:
+        """The backend in use for `role`."""
+        return self._speculative if role is SPECULATIVE else self._baseline
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """Both backends, speculative first."""
+        return (self._speculative, self._baseline)
+
+    def judge(self, assignment: Assignment, event: Event) -> None:
+        """Tell the breaker how an attempt went on its backend."""
+        backend = assignment.backend
+        if event is not _FAILURE and breaker.is_calm(backend.circuit):
+            return
+        now_s = self.clock()
+        if event is _FAILURE:
+            backend.failures = blackhole.add(backend.failures, now_s)
+        sent_at_s = assignment.lease.opened_at_s
+        self._move_circuit(backend, event, now_s, probe=assignment.probe, sent_at_s=sent_at_s)
+
+    def tokens_flowed(self, backend: Backend) -> None:
+        """Generation bytes came from a backend: the best sign of health there is."""
+        seen = backend.health
+        if seen.up is not True or seen.misses or seen.doubtful:
+            self.observe_health(backend, Evidence.TOKENS)
+
+    def observe_health(self, backend: Backend, evidence: Evidence) -> None:
+        """Move a backend's health by one piece of evidence."""
+        before = backend.health.up
+        backend.health = health.advance(self.plan.health, backend.health, evidence, self.clock())
+        if before is not backend.health.up:
+            if before is False:
+                backend.recovered_at_s = self.clock()
+            self._announce(backend, ChangeKind.HEALTH, _word(before), _word(backend.health.up))
+            self.on_room()
+
+    def observe_load(self, backend: Backend, load: EngineLoad) -> None:
+        """Keep what an engine says of its own load; a higher limit may make room."""
+        before = backend.max_in_flight
+        backend.load, backend.load_at_s = load, self.clock()
+        if backend.max_in_flight != before:
+            self.on_room()
+
+    def learn_facts(self, backend: Backend, facts: EngineFacts) -> None:
+        """Keep what an engine says of itself at start-up."""
+        backend.facts = facts
+        self.on_room()
+
+    def drain(self, role: Role, *, draining: bool) -> None:
+        """Give a backend nothing new while `draining`; what runs there goes on."""
+        backend = self.backend(role)
+        before, backend.draining = backend.draining, draining
+        if before is not draining:
+            self._announce(backend, ChangeKind.DRAIN, str(before).lower(), str(draining).lower())
+            self.on_room()
+
+    # ------------------------------------------------------------ inside
+
+    def _role_now(self, backend: Backend) -> Role:
+        """The role that an engine has: a reload may have let two of them change places while a request waited."""
+        return next((each.role for each in self.backends if each.url == backend.url), backend.role)
+
+    def _new_backend(self, plan: BackendPlan) -> Backend:
+        return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight)
+
+    def _move_circuit(
+        self, backend: Backend, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = float("inf")
+    ) -> None:
+        before = backend.circuit.state
+        backend.circuit = breaker.advance(
+            self.plan.breaker, backend.circuit, event, now_s, probe=probe, sent_at_s=sent_at_s
+        )
+        if backend.circuit.state is not before:
+            if backend.circuit.state is CircuitState.CLOSED:
+                backend.recovered_at_s = now_s
+            self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
+            self.on_room()
+
+    def _announce(self, backend: Backend, kind: ChangeKind, before: str, after: str) -> None:
+        """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
+        if self.backend(backend.role) is backend:
+            self.on_change(Change(kind, backend.role, before, after))
+
+
+def _word(up: bool | None) -> str:
+    return "unknown" if up is None else "up" if up else "down"
