@@ -9,9 +9,9 @@ from typing import Any
 from proxy.config import Settings, from_mapping
 from proxy.errors import ConfigError
 from proxy.lab.curve import crossing
-from proxy.lab.replay.course import Sequence
 from proxy.lab.replay.engines import Engines, of_baselines, of_speculative
 from proxy.lab.replay.events import InForce
+from proxy.lab.replay.rerun import Sequence
 from proxy.lab.simulation.arms import Arm, View, arm, names
 from proxy.lab.simulation.sharing import Bounds, Task
 from proxy.model import BASELINE, ROLES, SPECULATIVE, Placement, Policy, Role

@@ -15,9 +15,9 @@ import orjson
 from proxy import __version__
 from proxy.lab.loadtable import aligned
 from proxy.lab.replay.advice import TRUSTED, Advice
-from proxy.lab.replay.course import Times
 from proxy.lab.replay.noise import Difference
 from proxy.lab.replay.reading import Account
+from proxy.lab.replay.rerun import Times
 from proxy.lab.replay.traffic import Traffic
 
 _UNKNOWN = "-"

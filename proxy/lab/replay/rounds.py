@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from proxy.lab.replay.candidates import SEARCHED, Candidate, Ground, closer, numbers
-from proxy.lab.replay.course import Course, Times
+from proxy.lab.replay.rerun import Rerun, Times
 from proxy.lab.replay.traffic import Traffic, pieces
 from proxy.model import SPECULATIVE
 
@@ -50,15 +50,15 @@ class Crew:
         counted = self._sample.counted
         return [mean_of(times, counted) for times in self._map(names, sample=True)]
 
-    def course(self, name: str, *, sample: bool) -> Times:
+    def rerun(self, name: str, *, sample: bool) -> Times:
         """Run one in this process."""
         candidate = self.ground.candidate(name)
-        return Course(candidate.arm, candidate.bounds, self._sample if sample else self._whole).run()
+        return Rerun(candidate.arm, candidate.bounds, self._sample if sample else self._whole).run()
 
     def _map(self, names: Sequence[str], *, sample: bool) -> Iterator[Times]:
         self._known += len(names)
         if self._pool is None:
-            found: Iterable[Times] = (self.course(name, sample=sample) for name in names)
+            found: Iterable[Times] = (self.rerun(name, sample=sample) for name in names)
         else:
             found = self._pool.map(_in_worker, names, [sample] * len(names))
         for times in found:
@@ -105,4 +105,4 @@ def _take(ground: Ground, traffic: Traffic) -> None:
 
 
 def _in_worker(name: str, sample: bool) -> Times:
-    return _own[-1].course(name, sample=sample)
+    return _own[-1].rerun(name, sample=sample)

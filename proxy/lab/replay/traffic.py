@@ -99,7 +99,7 @@ def of_trace(trace: Trace) -> Traffic:
             row.tokens,
             float(row.tokens),
             _CHAT,
-            Traits(stream=True, prompt_bytes=4 * row.prompt_tokens),
+            Traits(1, True, None, 4 * row.prompt_tokens, prefix=row.blocks, conversation=row.conversation),
             blocks=row.blocks,
         )
         for row in trace.rows

@@ -14,10 +14,23 @@ from random import Random
 
 from proxy.dispatch import Assignment, Desk
 from proxy.lab.replay.traffic import Came, Traffic
+from proxy.lab.simulation import telling
 from proxy.lab.simulation.arms import Arm
 from proxy.lab.simulation.sharing import Bounds, Gpus, Station, Task
 from proxy.lab.simulation.trial import desk_plan
-from proxy.model import BASELINE, ROLES, SPECULATIVE, Change, ChangeKind, Outcome, Placement, Role
+from proxy.model import (
+    BASELINE,
+    ROLES,
+    SPECULATIVE,
+    Change,
+    ChangeKind,
+    Outcome,
+    Placement,
+    RequestFacts,
+    Role,
+    Traits,
+    Usage,
+)
 
 _FINISHED, _NEVER_S = Outcome.FINISHED, float("inf")
 # Which part of a step is left when a request comes is the same for all ways.
@@ -52,12 +65,16 @@ class Ask:
     number: int
     came: Came
     step_share: float
+    traits: Traits
     assignment: Assignment | None = None
     left: int = 0
+    cached_tokens: int = 0
+    sent_at_s: float = 0.0
     first_at_s: float = _NEVER_S
+    ended_at_s: float = 0.0
 
 
-class Course:
+class Rerun:
     """The desk and both engines. `now_s` is the only clock; it is a view for control arms."""
 
     def __init__(self, arm: Arm, bounds: Mapping[Role, Bounds], traffic: Traffic) -> None:
@@ -68,6 +85,8 @@ class Course:
         self.times = Times(_none(count), _none(count), _none(count), bytearray(count), bytearray(count))
         self._desk = Desk(desk_plan(arm.settings), lambda: self.now_s)
         self._desk.on_change = self._note
+        for role in ROLES:
+            self._desk.learn_facts(self._desk.backend(role), telling.facts(self.stations[role], role))
         self._choose = arm.choose
         self._requests = traffic.requests
         self._queue: deque[Ask] = deque()
@@ -87,7 +106,7 @@ class Course:
                 if comes_at_s == _NEVER_S:
                     return self.times
                 self.now_s = comes_at_s
-                self._offer(Ask(number, requests[number], rng.random()))
+                self._offer(Ask(number, requests[number], rng.random(), requests[number].traits))
                 number += 1
                 continue
             self.now_s = gpus.next_at_s
@@ -110,17 +129,17 @@ class Course:
         """Give a request to an engine, if the desk has a place for it."""
         traits = ask.came.traits
         if self._choose is not None:
-            traits = traits._replace(asked=self._asked(self._choose(self, _task(ask)), traits.weight))
+            traits = traits._replace(asked=self._asked(self._choose(self, _sequence(ask)), traits.weight))
         assignment = self._desk.assign(traits, "", ask.came.route)
         if not isinstance(assignment, Assignment):
             return False
-        ask.assignment = assignment
+        ask.assignment, ask.traits, ask.sent_at_s = assignment, traits, self.now_s
         role, weight = assignment.backend.role, assignment.lease.weight
         self._counted(role, weight)
         station, gpus = self.stations[role], self._gpus[role]
         ask.left = weight
         for place in range(weight):
-            gpus.submit(station, _task(ask, first=place == 0), self.now_s)
+            gpus.submit(station, _sequence(ask, first=place == 0), self.now_s)
         return True
 
     def _asked(self, role: Role, weight: int) -> Role:
@@ -137,7 +156,8 @@ class Course:
         self.times.most[role] = max(self.times.most[role], count)
 
     def _ended(self, sequence: Sequence, ask: Ask) -> None:
-        ask.first_at_s = min(ask.first_at_s, sequence.first_at_s)
+        ask.first_at_s = min(ask.first_at_s, sequence.first_at_s, self.now_s)
+        ask.cached_tokens += sequence.cached_tokens
         ask.left -= 1
         if ask.left:
             return
@@ -146,17 +166,17 @@ class Course:
         role = assignment.backend.role
         self._counted(role, -assignment.lease.weight)
         self._desk.settle(assignment, _FINISHED)
-        self._desk.answers.heard(ask.came.route, ask.came.heard_tokens)
+        ask.ended_at_s = self.now_s
+        self._desk.heard(_facts(ask, assignment))
         self._write(ask, role)
         while self._queue and self._place(self._queue[0]):
             self._queue.popleft()
 
     def _write(self, ask: Ask, role: Role) -> None:
         times, number, came = self.times, ask.number, ask.came
-        first_at_s = min(ask.first_at_s, self.now_s)
-        times.e2e_s[number] = self.now_s - came.at_s
-        times.ttft_s[number] = first_at_s - came.at_s
-        times.tpot_s[number] = (self.now_s - first_at_s) / (came.tokens - 1) if came.tokens > 1 else nan
+        times.e2e_s[number] = ask.ended_at_s - came.at_s
+        times.ttft_s[number] = ask.first_at_s - came.at_s
+        times.tpot_s[number] = nan if (tpot_s := _tpot_s(ask)) is None else tpot_s
         times.speculative[number] = role is SPECULATIVE
 
     def _note(self, change: Change) -> None:
@@ -167,7 +187,32 @@ def _none(count: int) -> "array[float]":
     return array("d", [nan]) * count
 
 
-def _task(ask: Ask, *, first: bool = True) -> Sequence:
+def _facts(ask: Ask, assignment: Assignment) -> RequestFacts:
+    """What the proxy would know of it."""
+    came = ask.came
+    cached = came.prompt_tokens - came.uncached_tokens + ask.cached_tokens
+    return RequestFacts(
+        request_id="",
+        route=came.route,
+        method="POST",
+        outcome=_FINISHED,
+        status=200,
+        decision=assignment.decision,
+        traits=ask.traits,
+        duration_s=ask.ended_at_s - came.at_s,
+        queue_s=ask.sent_at_s - came.at_s,
+        ttft_s=ask.first_at_s - came.at_s,
+        tpot_s=_tpot_s(ask),
+        usage=Usage(came.prompt_tokens, round(came.heard_tokens * came.traits.weight), cached),
+    )
+
+
+def _tpot_s(ask: Ask) -> float | None:
+    """Seconds for each token after the first; None where there is no other."""
+    return (ask.ended_at_s - ask.first_at_s) / (ask.came.tokens - 1) if ask.came.tokens > 1 else None
+
+
+def _sequence(ask: Ask, *, first: bool = True) -> Sequence:
     """A sequence; the prompt is taken in once for all of a request."""
     came = ask.came
     if first:

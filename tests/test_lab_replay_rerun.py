@@ -7,8 +7,8 @@ import pytest
 
 from proxy.lab.curves import find
 from proxy.lab.replay.candidates import AS_RECORDED, Candidate, Ground, bare_settings, with_limits
-from proxy.lab.replay.course import Course, Times
 from proxy.lab.replay.engines import Speeds, engines_of
+from proxy.lab.replay.rerun import Rerun, Times
 from proxy.lab.replay.traffic import Came, Traffic, Was
 from proxy.lab.simulation.arrivals import Offer, open_source
 from proxy.lab.simulation.trial import Trial
@@ -39,7 +39,7 @@ def ground(traffic: Traffic, placement: Placement = Placement.SEPARATE, limit: i
 
 
 def run(candidate: Candidate, traffic: Traffic) -> Times:
-    return Course(candidate.arm, candidate.bounds, traffic).run()
+    return Rerun(candidate.arm, candidate.bounds, traffic).run()
 
 
 @pytest.mark.parametrize("placement", Placement)
@@ -112,6 +112,6 @@ def test_what_a_cache_held_is_not_filled_again() -> None:
 def test_the_proxy_hears_of_tokens_only_what_engines_told() -> None:
     traffic = Traffic(tuple(came(float(n))._replace(heard_tokens=0.0) for n in range(50)))
     candidate = ground(traffic).candidate("auto")
-    course = Course(candidate.arm, candidate.bounds, traffic)
-    course.run()
-    assert course.expected_tokens(CHAT) == 256.0
+    rerun = Rerun(candidate.arm, candidate.bounds, traffic)
+    rerun.run()
+    assert rerun.expected_tokens(CHAT) == 256.0
