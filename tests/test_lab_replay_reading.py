@@ -1,6 +1,8 @@
 """A log's lines as traffic: who counts, what is estimated, and an account of everything else."""
 
 from collections.abc import Iterable
+from itertools import cycle
+from random import Random
 
 import pytest
 from fakes.logged import BEGAN, FACTS, line, sent_to, traffic
@@ -144,15 +146,24 @@ def test_any_lines_among_a_log_are_counted_and_raise_nothing(lines: list[bytes])
     assert account.settled == 600 + sum(each in PLAIN for each in lines)
 
 
-def test_prefill_is_told_by_the_faster_first_tokens() -> None:
-    def rows(prompt: int, slow: Iterable[float]) -> list[bytes]:
-        return [
-            odd(n, usage=Usage(prompt, 100), ttft_s=prompt / 8000 * wait, duration_s=2.0) for n, wait in enumerate(slow)
-        ]
+def _prompts(lengths: Iterable[int], count: int = 300) -> Traffic:
+    """Prompts of these lengths in turn, taken in at 8000 tok/s after a wait that is any."""
+    rng, each = Random(3), cycle(lengths)
+    rows = []
+    for n in range(count):
+        prompt = next(each)
+        rows.append(odd(n, usage=Usage(prompt, 100), ttft_s=prompt / 8000 + rng.uniform(0.05, 0.1), duration_s=3.0))
+    return read_log(rows)[0]
 
-    found, _ = read_log(rows(2000, [1.0, 3.0] * 150))
-    assert prefill_tok_s(found, Role.SPECULATIVE) == pytest.approx(8000.0)
+
+def test_prefill_is_told_by_how_much_longer_long_prompts_take() -> None:
+    found = _prompts(range(100, 4100, 100))
+    assert prefill_tok_s(found, Role.SPECULATIVE) == pytest.approx(8000.0, rel=0.1)
     assert prefill_tok_s(found, Role.BASELINE) is None
+
+
+def test_prompts_of_one_length_tell_no_prefill() -> None:
+    assert prefill_tok_s(_prompts([1000, 1050]), Role.SPECULATIVE) is None
 
 
 def test_what_was_measured_is_of_those_that_count() -> None:

@@ -15,6 +15,8 @@ from proxy.model import Policy
 
 # Less is not worth a change, however sure it is: the same engines differ by as much from one start to the next.
 WORTH = 0.01
+# What rounds to nothing in a sentence.
+_VISIBLE = 0.0005
 # Between these the simulation describes the box: beyond, its speeds or its traffic are not those of the log.
 TRUSTED = (0.8, 1.25)
 
@@ -117,6 +119,8 @@ def _leave(best: Found, present: Found) -> str:
         return f"Leave it as it is: all others are slower, {_named(best)} by the least ({_told(best)})."
     if best.difference.sure:
         return f"Leave it as it is: the best, {_named(best)}, gains less than a change is worth ({_told(best)})."
+    if share > -_VISIBLE:
+        return f"Leave it as it is: nothing that was tried is faster; {_named(best)} comes nearest ({_told(best)})."
     return (
         f"Leave it as it is: no policy is faster than the present one by more than the noise of this log (±"
         f"{_percent(half, sign='')}). The best, {_named(best)}, would have served the mean request in "

@@ -31,7 +31,7 @@ _TRACED = b'"input_length"'
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `crossover replay` can do on a parser; `run` takes what it parsed."""
     say = parser.add_argument
-    say("files", nargs="+", metavar=("LOG", "LOG|CONFIG"), help=_FILES)
+    say("files", nargs="+", metavar="LOG", help=_FILES)
     say("--curves", "--curve", metavar="FILE", help="curves.yaml of `crossover calibrate`, or a shipped curve's name")
     say("--placement", choices=tuple(Placement), help="default: as in CONFIG, else as the curves were measured for")
     say("--policy", type=_words, metavar="P[,P]", help=f"instead of the usual ones: {', '.join(names())}; {_NUMBERS}")
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     say("--json", type=Path, metavar="FILE", help="write all numbers there")
 
 
-_FILES = "logs of the proxy (JSON, also .gz; - is standard input) or one trace; the configuration in force (.yaml) last"
+_FILES = "logs of the proxy (JSON, also .gz; - is standard input) or one trace; then the configuration, CONFIG.yaml"
 _NUMBERS = "with a number as in overflow:12, threshold:17/9, or without one, which is then looked for"
 
 

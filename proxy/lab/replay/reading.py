@@ -7,7 +7,7 @@ was cut short the same tells how far it had come. What one line says is in event
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 
 from proxy.errors import ConfigError
 from proxy.lab.replay.events import MAX_TOKENS, Dropped, EngineSeen, InForce, Settled, Skip, read_event
@@ -188,21 +188,33 @@ def _most_sent_to(settled: list[Settled]) -> Role | None:
     return Counter(one.role for one in settled).most_common(1)[0][0]
 
 
-# Of a prompt that fills at least this many tokens the time to the first one is mostly its own prefill.
-_LONG_PROMPT_TOKENS = 256
-# Most first tokens also waited for a step or for the prompts of others, so the faster ones tell the prefill.
-_PREFILL_RANK, _MIN_PREFILLS = 0.9, 30
+# Prompts of one length tell nothing of the speed at which they are taken in, and few of them nothing certain.
+_MIN_PREFILLS, _MIN_APART_TOKENS = 90, 200
+# What comes out below or above these is chance: no engine is so slow, and none so fast.
+_PREFILLS_TOK_S = (100.0, 1e6)
 
 
 def prefill_tok_s(traffic: Traffic, role: Role) -> float | None:
-    """Prompt tokens a second that a backend took in, by the times to first tokens; None where too few tell."""
-    speeds = sorted(
-        came.uncached_tokens / came.was.ttft_s
+    """Prompt tokens a second that a backend took in: by how much later the first token came to the longest third of the
+    prompts than to the shortest. None where too few tell, or their lengths hardly differ.
+
+    What a first token waits for besides (a step, the prompts of others) is the same for both, so it is not in it.
+    """
+    told = sorted(
+        (came.uncached_tokens, came.was.ttft_s)
         for came in traffic.requests
-        if came.was is not None and came.was.role is role and came.was.ttft_s
-        and came.uncached_tokens >= _LONG_PROMPT_TOKENS
-    )  # fmt: skip
-    return speeds[round(_PREFILL_RANK * (len(speeds) - 1))] if len(speeds) >= _MIN_PREFILLS else None
+        if came.was is not None and came.was.role is role and came.was.ttft_s is not None
+    )
+    third = len(told) // 3
+    short, long = told[:third], told[-third:]
+    if len(told) < _MIN_PREFILLS:
+        return None
+    apart = median(tokens for tokens, _ in long) - median(tokens for tokens, _ in short)
+    later_s = median(ttft_s for _, ttft_s in long) - median(ttft_s for _, ttft_s in short)
+    if apart < _MIN_APART_TOKENS or later_s <= 0:
+        return None
+    speed = apart / later_s
+    return speed if _PREFILLS_TOK_S[0] <= speed <= _PREFILLS_TOK_S[1] else None
 
 
 def measured_means(traffic: Traffic) -> dict[str, float | None]:

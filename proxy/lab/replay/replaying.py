@@ -31,7 +31,7 @@ def replay(
     lived = [] if account is None else [AS_IT_WAS, AS_RECORDED] if ground.was is not None else [AS_RECORDED]
     with crew(ground, traffic, jobs, tell) as staff:
         present, *before = staff.runs([AS_IT_IS, *lived])
-        found = [present, *staff.runs(with_numbers(asked, staff))]
+        found = [present, *staff.runs(with_numbers(asked, staff, sum(present.times.most.values())))]
     counted = traffic.counted
     sums = _blocks(found, traffic, counted)
     told = differences(sums, 0, resamples)

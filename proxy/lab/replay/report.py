@@ -4,7 +4,7 @@ What is advised is in advice.py. Durations are in seconds everywhere.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from math import isnan
 from statistics import fmean
@@ -120,7 +120,7 @@ def render(found: Replayed) -> str:
     if found.check is not None:
         parts.append("".join(f"{line}\n" for line in _checked(found.check)))
     parts.append(aligned(_told_columns([_HEAD, *_lines(found)])))
-    parts.append("\n".join((*found.advice.sentences, "")))
+    parts.append("".join(f"{line}\n" for line in found.advice.sentences))
     if yaml := found.advice.yaml():
         parts.append(yaml)
     return "\n".join(parts)
@@ -182,7 +182,9 @@ def _lines(found: Replayed) -> Iterator[tuple[str, ...]]:
     for row in [first, *sorted(others, key=lambda row: row.tally.mean_e2e_s)]:
         seen = row.tally
         waited, switches = f"{seen.waited:.1%}", str(seen.switches)
-        yield (row.name, *_cells(seen._asdict()), waited, switches, _against(row.difference))
+        against = _UNKNOWN if row is first else _against(row.difference)
+        share = None if row.name.partition(":")[0] in _OF_ONE_KIND else seen.share_speculative
+        yield (row.name, *_cells({**seen._asdict(), "share_speculative": share}), waited, switches, against)
 
 
 def _cells(seen: Mapping[str, float | None]) -> tuple[str, ...]:
@@ -198,6 +200,8 @@ _CELLS = {
     "mean_tpot_s": ".4f",
     "share_speculative": ".0%",
 }
+# Ways that have two engines of one kind.
+_OF_ONE_KIND = {"two_baselines", "adaptive"}
 # Columns that say nothing where all of them say it.
 _NOTHING = {"0", "0.0%", _UNKNOWN}
 
@@ -211,7 +215,7 @@ def _told_columns(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def _against(found: Difference) -> str:
     share, low, high = found
     if low == high == 0.0:
-        return _UNKNOWN
+        return "the same"
     if share > _SLOWER_BY:
         return f"{1 + share:.1f} times as long"
     if low is None or high is None:
@@ -250,7 +254,7 @@ def as_json(found: Replayed) -> bytes:
         "counted": len(traffic.counted),
         "began_at_s": traffic.began_at_s,
         "means": asdict(traffic.means),
-        "account": None if account is None else asdict(account),
+        "account": None if account is None else _worded(account),
         "engines": found.engines,
         "check": None if check is None else _check_plain(check),
         "blocks": {"count": found.blocks, "length_s": found.block_s},
@@ -262,7 +266,16 @@ def as_json(found: Replayed) -> bytes:
             "routing": advice.routing,
         },
     }
-    return orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
+    return orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _worded(account: Account) -> dict[str, Any]:
+    """Its fields, with plain words for the keys of those that have some."""
+    found = {field.name: getattr(account, field.name) for field in fields(account)}
+    return {
+        name: {str(key): count for key, count in value.items()} if isinstance(value, dict) else value
+        for name, value in found.items()
+    }
 
 
 def _check_plain(check: Check) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from proxy.model import SPECULATIVE
 # The numbers of a rule are tried on so many requests at most, from a few stretches of a longer log: their differences
 # show on that, and the one found is run on all.
 SAMPLE, STRETCHES = 12_000, 6
+# Few numbers are tried at any rate: a slower way than the present one has more in flight.
+_LEAST_PEAK = 8
 # Between two stretches nothing comes for so long that the engines run empty.
 _GAP_S = 3600.0
 
@@ -82,14 +84,16 @@ def mean_of(times: Times, counted: Sequence[int]) -> float:
     return sum(times.e2e_s[place] for place in counted) / len(counted)
 
 
-def with_numbers(names: Iterable[str], staff: Crew) -> list[str]:
-    """The same names, once each; those of SEARCHED without a number with the one that is best on the sample."""
-    found = [_with_number(name, staff) if name in SEARCHED else name for name in names]
+def with_numbers(names: Iterable[str], staff: Crew, peak: int) -> list[str]:
+    """The same names, once each; those of SEARCHED without a number with the one that is best on the sample. `peak` is
+    the most that was in flight at once: where a rule is far from ever reached, other numbers give the same."""
+    most = min(staff.ground.engines.limits[SPECULATIVE], max(_LEAST_PEAK, 2 * peak))
+    found = [_with_number(name, staff, most) if name in SEARCHED else name for name in names]
     return list(dict.fromkeys(found))
 
 
-def _with_number(name: str, staff: Crew) -> str:
-    most, means = staff.ground.engines.limits[SPECULATIVE], dict[int, float]()
+def _with_number(name: str, staff: Crew, most: int) -> str:
+    means = dict[int, float]()
     for tried in (numbers, closer):
         asked = tried(most, means)
         means |= zip(asked, staff.means([f"{name}:{number}" for number in asked]), strict=True)
