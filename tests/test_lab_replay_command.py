@@ -141,6 +141,20 @@ def test_a_number_is_looked_for_where_none_is_given(capsys: pytest.CaptureFixtur
     assert best["mean_e2e_s"] < now["mean_e2e_s"]
 
 
+def test_another_pace_has_as_many_requests_in_less_time_and_nothing_to_check_with(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    argv = (str(folder / "access.log"), "--curves", str(folder / "curves.yaml"), "--policy", "overflow:2")
+    now, twice = (_json(capsys, folder, *argv, "--pace", pace) for pace in ("1", "2"))
+    assert now["requests"] == twice["requests"]
+    assert now["check"] is not None
+    assert twice["check"] is None
+    rows, faster = now["rows"], twice["rows"]
+    assert isinstance(rows, list)
+    assert isinstance(faster, list)
+    assert faster[0]["mean_e2e_s"] > 1.2 * rows[0]["mean_e2e_s"]
+
+
 def test_curves_of_another_box_are_found_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "faster.yaml").write_text(CURVES.replace("tok_s: ", "tok_s: 9"))
     said = _said(capsys, str(folder / "access.log"), "--curves", str(folder / "faster.yaml"), *FEW)
@@ -221,7 +235,7 @@ def test_what_cannot_be_done_is_refused_with_its_mend(
 
 
 @pytest.mark.parametrize(
-    "argv", [("--jobs", "0"), ("--context", "long"), ("--placement", "both"), ("--resamples", "x")]
+    "argv", [("--jobs", "0"), ("--pace", "-1"), ("--context", "long"), ("--placement", "both"), ("--resamples", "x")]
 )
 def test_numbers_out_of_range_are_bad_usage(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as caught:

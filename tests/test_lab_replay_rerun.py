@@ -4,38 +4,14 @@ from math import isnan
 from random import Random
 
 import pytest
+from fakes.replayed import CHAT, KIMI, came, ground, random_traffic
 
-from proxy.lab.curves import find
-from proxy.lab.replay.candidates import AS_RECORDED, Candidate, Ground, bare_settings, with_limits
-from proxy.lab.replay.engines import Speeds, engines_of
+from proxy.lab.replay.candidates import AS_RECORDED, Candidate
 from proxy.lab.replay.rerun import Rerun, Times
-from proxy.lab.replay.traffic import Came, Traffic, Was
+from proxy.lab.replay.traffic import Traffic
 from proxy.lab.simulation.arrivals import Offer, open_source
 from proxy.lab.simulation.trial import Trial
-from proxy.model import BASELINE, ROLES, SPECULATIVE, Placement, Role, Traits
-
-KIMI = Speeds("kimi", curve=find("rtx6kpro_kimi26_v1_dcp1_ctx0"))
-CHAT = "/v1/chat/completions"
-
-
-def came(at_s: float, tokens: int = 100, prompt: int = 400, weight: int = 1, went: Role | None = None) -> Came:
-    was = None if went is None else Was(went, 1.0, None, None)
-    return Came(
-        at_s, prompt, prompt, tokens, float(tokens), CHAT, Traits(weight, True, prompt_bytes=4 * prompt), was=was
-    )
-
-
-def random_traffic(count: int, rate_per_s: float, seed: int = 1) -> Traffic:
-    rng, at_s, rows = Random(seed), 0.0, []
-    for _ in range(count):
-        at_s += rng.expovariate(rate_per_s)
-        rows.append(came(at_s, max(1, round(rng.expovariate(1 / 128)))))
-    return Traffic(tuple(rows))
-
-
-def ground(traffic: Traffic, placement: Placement = Placement.SEPARATE, limit: int = 64) -> Ground:
-    engines = engines_of(KIMI, traffic, placement, None, max_in_flight=limit)
-    return Ground(with_limits(bare_settings(placement), engines.limits), engines)
+from proxy.model import BASELINE, ROLES, SPECULATIVE, Placement
 
 
 def run(candidate: Candidate, traffic: Traffic) -> Times:
@@ -109,9 +85,10 @@ def test_what_a_cache_held_is_not_filled_again() -> None:
     assert times[0] < 0.2 * times[1]
 
 
-def test_the_proxy_hears_of_tokens_only_what_engines_told() -> None:
-    traffic = Traffic(tuple(came(float(n))._replace(heard_tokens=0.0) for n in range(50)))
+@pytest.mark.parametrize(("heard", "expected"), [(0.0, 256.0), (100.0, 100.0)])
+def test_the_proxy_hears_of_tokens_only_what_engines_told(heard: float, expected: float) -> None:
+    traffic = Traffic(tuple(came(float(n), weight=2)._replace(heard_tokens=heard) for n in range(150)))
     candidate = ground(traffic).candidate("auto")
     rerun = Rerun(candidate.arm, candidate.bounds, traffic)
     rerun.run()
-    assert rerun.expected_tokens(CHAT) == 256.0
+    assert rerun.expected_tokens(CHAT) == pytest.approx(expected, rel=0.01)

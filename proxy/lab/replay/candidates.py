@@ -215,5 +215,6 @@ def closer(_most: int, known: Mapping[int, float]) -> list[int]:
     place = tried.index(min(known, key=known.__getitem__))
     found: list[int] = []
     for one, other in pairwise(tried[max(0, place - 1) : place + 2]):
-        found += range(one + 1, other, max(1, ceil((other - one) / (_CLOSER + 1))))
+        step = max(1, ceil((other - one) / (_CLOSER + 1)))
+        found += range(one + step, other, step)
     return found

@@ -18,7 +18,7 @@ from proxy.lab.replay.noise import RESAMPLES
 from proxy.lab.replay.reading import Account, read_log
 from proxy.lab.replay.replaying import replay
 from proxy.lab.replay.report import as_json, render
-from proxy.lab.replay.traffic import Traffic, of_trace
+from proxy.lab.replay.traffic import Traffic, of_trace, paced
 from proxy.lab.simulation.arms import names
 from proxy.lab.simulation.traces import read_trace
 from proxy.model import Placement
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     say("--policy", type=_words, metavar="P[,P]", help=f"instead of the usual ones: {', '.join(names())}; {_NUMBERS}")
     say("--context", type=_tokens, metavar="N", help="tokens, or 8k: whose curves to take; default: the traffic's mean")
     say("--max-in-flight", type=_above_zero, metavar="N", help="on each backend; default: as configured or measured")
+    say("--pace", type=_number, default=1.0, metavar="X", help="let requests come X times as fast, such as 2 (1)")
     say("--resamples", type=_above_zero, default=RESAMPLES, metavar="N", help=f"for the intervals ({RESAMPLES})")
     say("--jobs", type=_above_zero, default=1, metavar="N", help="processes that work at the same time")
     say("--json", type=Path, metavar="FILE", help="write all numbers there")
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         ground = ground_of(traffic, settings, speeds, asked, _as_configured(options.curves, settings, file))
         found = replay(
             ground,
-            traffic,
+            paced(traffic, options.pace),
             account,
             source=", ".join("standard input" if name == STDIN else name for name in logs),
             names=options.policy,
@@ -148,6 +149,13 @@ def _words(said: str) -> list[str]:
 def _above_zero(said: str) -> int:
     value = int(said)
     if value < 1:
+        raise ValueError(said)
+    return value
+
+
+def _number(said: str) -> float:
+    value = float(said)
+    if not (isfinite(value) and value > 0):
         raise ValueError(said)
     return value
 

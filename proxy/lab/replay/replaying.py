@@ -28,7 +28,7 @@ def replay(
     for name in asked:
         if name not in SEARCHED:
             ground.candidate(name)  # refused before minutes are spent on the others
-    lived = [] if account is None else [AS_IT_WAS, AS_RECORDED] if ground.was is not None else [AS_RECORDED]
+    lived = _lived(ground, traffic)
     with crew(ground, traffic, jobs, tell) as staff:
         present, *before = staff.runs([AS_IT_IS, *lived])
         found = [present, *staff.runs(with_numbers(asked, staff, sum(present.times.most.values())))]
@@ -47,6 +47,13 @@ def replay(
     )
     engines = (f"{ground.engines.source}, {ground.settings.placement} GPUs", *ground.engines.notes)
     return Replayed(source, traffic, account, engines, check, rows, advice, len(sums.counts), sums.length_s)
+
+
+def _lived(ground: Ground, traffic: Traffic) -> list[str]:
+    """What is run besides to hold the simulation against life; nothing where life is not known."""
+    if any(came.was is None for came in traffic.requests):
+        return []
+    return [AS_RECORDED] if ground.was is None else [AS_IT_WAS, AS_RECORDED]
 
 
 def _blocks(found: Sequence[Run], traffic: Traffic, counted: Sequence[int]) -> Blocks:

@@ -22,7 +22,7 @@ from proxy.lab.replay.traffic import Traffic
 
 _UNKNOWN = "-"
 _HEAD = (
-    "way",
+    "policy",
     "mean s",
     "p50",
     "p95",
@@ -136,6 +136,8 @@ def _read(found: Replayed) -> Iterator[str]:
         f"  of a mean of {means.prompt:.0f} prompt and {means.output:.0f} output tokens; "
         f"{len(traffic.counted)} of them count, without the beginning and the end"
     )
+    if traffic.pace != 1.0:
+        yield f"  coming {traffic.pace:g} times as fast as they came, so that nothing measured is there to check with"
     if account is None:
         return
     if account.estimated:
@@ -253,6 +255,7 @@ def as_json(found: Replayed) -> bytes:
         "requests": len(traffic.requests),
         "counted": len(traffic.counted),
         "began_at_s": traffic.began_at_s,
+        "pace": traffic.pace,
         "means": asdict(traffic.means),
         "account": None if account is None else _worded(account),
         "engines": found.engines,

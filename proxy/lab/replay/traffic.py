@@ -1,7 +1,7 @@
 """Requests as they came, ready to be served anew, with what became of them. How a log becomes that is in reading.py."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean
 from typing import NamedTuple
@@ -56,7 +56,7 @@ class Traffic:
     """Requests in their order of coming, and what was in force while most of them came, where that is known.
 
     `began_at_s` is the instant of the first one in unix seconds, None where only gaps are known. `sent_to` is the role
-    that got most of them.
+    that got most of them; `pace` is how many times as fast as in life they come.
     """
 
     requests: tuple[Came, ...]
@@ -64,6 +64,7 @@ class Traffic:
     in_force: InForce | None = None
     share_in_force: float = 1.0
     sent_to: Role | None = None
+    pace: float = 1.0
 
     @property
     def counted(self) -> list[int]:
@@ -77,6 +78,14 @@ class Traffic:
         tokens = sum(came.tokens for came in rows)
         context = sum(came.tokens * (came.prompt_tokens + came.tokens / 2) for came in rows)
         return Means(fmean(came.prompt_tokens for came in rows), tokens / len(rows), context / max(tokens, 1))
+
+
+def paced(traffic: Traffic, times: float) -> Traffic:
+    """The same requests, coming so many times as fast: what became of them in life is another story then."""
+    if times == 1.0:
+        return traffic
+    rows = tuple(came._replace(at_s=came.at_s / times, was=None) for came in traffic.requests)
+    return replace(traffic, requests=rows, pace=times)
 
 
 def peaks(traffic: Traffic) -> dict[Role, int]:
@@ -146,4 +155,4 @@ def pieces(traffic: Traffic, most: int, parts: int, gap_s: float) -> Traffic:
             for place, came in enumerate(stretch)
         ]
         moved_s = taken[-1].at_s + gap_s
-    return Traffic(tuple(taken), traffic.began_at_s, traffic.in_force, traffic.share_in_force, traffic.sent_to)
+    return replace(traffic, requests=tuple(taken))
