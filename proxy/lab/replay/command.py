@@ -31,6 +31,7 @@ _TRACED = b'"input_length"'
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `crossover replay` can do on a parser; `run` takes what it parsed."""
     say = parser.add_argument
+    parser.usage = "crossover replay LOG [LOG ...] [CONFIG.yaml] [options]"
     say("files", nargs="+", metavar="LOG", help=_FILES)
     say("--curves", "--curve", metavar="FILE", help="curves.yaml of `crossover calibrate`, or a shipped curve's name")
     say("--placement", choices=tuple(Placement), help="default: as in CONFIG, else as the curves were measured for")
