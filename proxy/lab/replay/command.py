@@ -11,13 +11,14 @@ from proxy import config
 from proxy.config import Settings
 from proxy.errors import ConfigError
 from proxy.lab.calibration import extra
+from proxy.lab.replay.document import as_json
 from proxy.lab.replay.engines import Speeds, speeds_of
 from proxy.lab.replay.files import STDIN, lines_of
 from proxy.lab.replay.grounds import Asked, ground_of, placement_of
 from proxy.lab.replay.noise import RESAMPLES
 from proxy.lab.replay.reading import Account, read_log
 from proxy.lab.replay.replaying import replay
-from proxy.lab.replay.report import as_json, render
+from proxy.lab.replay.report import render
 from proxy.lab.replay.traffic import Traffic, of_trace, paced
 from proxy.lab.simulation.arms import names
 from proxy.lab.simulation.traces import read_trace

@@ -91,12 +91,6 @@ def differences(found: Blocks, against: int, resamples: int = RESAMPLES, seed: i
     ]
 
 
-def between(found: Blocks, one: int, other: int, resamples: int = RESAMPLES) -> Difference:
-    """One way against another by themselves."""
-    pair = Blocks(found.sums[[one, other]], found.counts, found.length_s)
-    return differences(pair, 1, resamples)[0]
-
-
 def _drawn(found: Blocks, resamples: int, seed: int) -> Floats:
     """ln of the sums over blocks drawn with replacement: a row for each drawing, a column for each way."""
     count = len(found.counts)

@@ -1,18 +1,15 @@
-"""A replay for a person and for a program: what was read, whether to believe the simulation, the table, the advice.
+"""A replay in words for a terminal: what was read, whether to believe the simulation, the table, the advice.
 
-What is advised is in advice.py. Durations are in seconds everywhere.
+What is advised is in advice.py, the same for a program in document.py. Durations are in seconds everywhere.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import orjson
-
-from proxy import __version__
 from proxy.lab.loadtable import aligned
 from proxy.lab.replay.advice import TRUSTED, Advice
 from proxy.lab.replay.noise import Difference
@@ -109,9 +106,6 @@ def tally(times: Times, counted: Sequence[int]) -> Tally:
 
 def _rank(ordered: Sequence[float], share: float) -> float:
     return ordered[round(share * (len(ordered) - 1))]
-
-
-# ---------------------------------------------------------------- for a person
 
 
 def render(found: Replayed) -> str:
@@ -241,62 +235,3 @@ def _span(traffic: Traffic, span_s: float) -> str:
 def _counts(counts: Mapping[Any, int]) -> str:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return ", ".join(f"{count} {name}" for name, count in ordered)
-
-
-# ---------------------------------------------------------------- for a program
-
-
-def as_json(found: Replayed) -> bytes:
-    """The whole as one document; durations in seconds, shares from 0 to 1, a difference of -0.2 is a fifth less."""
-    traffic, account, check, advice = found.traffic, found.account, found.check, found.advice
-    made = {
-        "made_by": f"crossover {__version__} replay",
-        "source": found.source,
-        "requests": len(traffic.requests),
-        "counted": len(traffic.counted),
-        "began_at_s": traffic.began_at_s,
-        "pace": traffic.pace,
-        "means": asdict(traffic.means),
-        "account": None if account is None else _worded(account),
-        "engines": found.engines,
-        "check": None if check is None else _check_plain(check),
-        "blocks": {"count": found.blocks, "length_s": found.block_s},
-        "rows": [_row_plain(row) for row in found.rows],
-        "advice": {
-            "kind": advice.kind,
-            "sentences": advice.sentences,
-            "way": None if advice.chosen is None else found.rows[advice.chosen].name,
-            "routing": advice.routing,
-        },
-    }
-    return orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-def _worded(account: Account) -> dict[str, Any]:
-    """Its fields, with plain words for the keys of those that have some."""
-    found = {field.name: getattr(account, field.name) for field in fields(account)}
-    return {
-        name: {str(key): count for key, count in value.items()} if isinstance(value, dict) else value
-        for name, value in found.items()
-    }
-
-
-def _check_plain(check: Check) -> dict[str, Any]:
-    return {
-        "in_force": check.in_force,
-        "ratio": check.ratio,
-        "measured": check.measured,
-        "simulated": check.simulated._asdict(),
-        "as_recorded": check.recorded._asdict(),
-    }
-
-
-def _row_plain(row: Row) -> dict[str, Any]:
-    share, low, high = row.difference
-    return {
-        "way": row.name,
-        **row.tally._asdict(),
-        "difference": share,
-        "difference_ci95": [low, high],
-        "routing": row.routing,
-    }
