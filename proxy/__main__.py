@@ -70,6 +70,7 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
     curves = commands.add_parser("curves", help="list, show and fit the published curves")
     calibrate = commands.add_parser("calibrate", help="measure where the crossover is, and whether there is one")
     simulate = commands.add_parser("simulate", help="policies against the best that can be done, on a virtual clock")
+    replay = commands.add_parser("replay", help="what other policies would have given on the traffic of a log")
     if {"load", "engine", "curves", "calibrate"} & set(first):
         from proxy.lab import curves_command, engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
 
@@ -84,11 +85,16 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
         from proxy.lab.simulation import command as simulation  # noqa: PLC0415
 
         simulation.add_arguments(simulate)
+    if "replay" in first:
+        from proxy.lab.replay import command as replaying  # noqa: PLC0415
+
+        replaying.add_arguments(replay)
     load.set_defaults(run=_load)
     engine.set_defaults(run=_engine)
     curves.set_defaults(run=_curves)
     calibrate.set_defaults(run=_calibrate)
     simulate.set_defaults(run=_simulate)
+    replay.set_defaults(run=_replay)
 
 
 def _add_status(commands: Any) -> None:
@@ -169,6 +175,12 @@ def _curves(options: argparse.Namespace) -> int:
 
 def _simulate(options: argparse.Namespace) -> int:
     from proxy.lab.simulation import command  # noqa: PLC0415
+
+    return command.run(options)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from proxy.lab.replay import command  # noqa: PLC0415
 
     return command.run(options)
 
