@@ -81,7 +81,11 @@ def arm(said: str, bench: Bench) -> Arm:
         if name in set(Policy):
             return Arm(said, settings_of(bench, name, value), bench.paces)
     except ValueError as error:
-        raise ConfigError(f"--policy {said}: {value!r} is no number; mend: see `crossover simulate --help`") from error
+        if value:
+            raise ConfigError(
+                f"--policy {said}: {value!r} is no number; mend: see `crossover simulate --help`"
+            ) from error
+        raise ConfigError(f"curve {bench.curve.name}: {error}, or correct its speeds, in output tok/s") from error
     raise ConfigError(f"no policy or control arm is called {name!r}; mend: take one of {', '.join(names())}")
 
 
