@@ -93,6 +93,14 @@ def test_an_engine_finds_out_with_the_first_token_where_that_comes_sooner() -> N
     assert times.e2e_s[0] == pytest.approx(filled_s + 300 * station.pace.step_s[1], rel=0.01)
 
 
+def test_one_who_leaves_within_the_first_step_is_gone_with_its_end() -> None:
+    trial = _trial([Offer(0.0, 0, 5000, patience_s=0.001), Offer(0.0, 0, 30)])
+    seen = []
+    trial.agenda.at(0.2, lambda: seen.append(len(trial.stations[BASELINE].running)))
+    trial.run(0, 2)
+    assert seen == [1]
+
+
 def test_who_waits_at_the_proxy_and_leaves_takes_no_place() -> None:
     offers = [Offer(0.0, 0, 2000), Offer(0.0, 0, 2000), Offer(0.1, 0, 50, patience_s=1.0), Offer(0.2, 0, 50)]
     trial = _trial(offers, limit=1)

@@ -19,7 +19,18 @@ from proxy.lab.simulation.levels import bench_at, over_levels
 from proxy.lab.simulation.pace import paces
 from proxy.lab.simulation.sharing import Bounds, Task
 from proxy.lab.simulation.trial import Trial
-from proxy.model import BASELINE, ROLES, SPECULATIVE, EngineLoad, Outcome, Placement, Reason, RequestFacts, Role
+from proxy.model import (
+    BASELINE,
+    ROLES,
+    SPECULATIVE,
+    ChangeKind,
+    EngineLoad,
+    Outcome,
+    Placement,
+    Reason,
+    RequestFacts,
+    Role,
+)
 from proxy.state.backend import Backend
 
 KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21"
@@ -28,6 +39,11 @@ KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gs
 def _bench(placement: Placement = Placement.SEPARATE, name: str = KIMI) -> Bench:
     curve = find(name)
     return Bench(curve, placement, paces(curve, 64), 64)
+
+
+def _limited(limit: int) -> Bench:
+    curve = find(KIMI)
+    return Bench(curve, Placement.SEPARATE, paces(curve, limit), limit)
 
 
 def _trial(bench: Bench, way: str | Arm, offers: Sequence[Offer], course: Course) -> Trial:
@@ -174,6 +190,57 @@ def test_an_engine_that_comes_back_has_nothing_cached() -> None:
     heard = _hear(trial)
     trial.run(0, 3)
     assert [facts.usage.cached_tokens for facts in heard] == [0, 6 * 512, 0]
+
+
+def test_no_more_requests_are_tried_again_than_the_retry_budget_has() -> None:
+    offers = [Offer(29.0, 8_000, 10) for _ in range(40)]  # of which the engine fills one a second
+    times = _trial(_bench(), "only_speculative", offers, _lost()).run(0, 40)
+    assert times.retried == 10
+    assert times.failed == 30
+
+
+def test_what_moves_waits_before_those_that_have_not_failed_in_its_order() -> None:
+    def choose(view: View, task: Task) -> Role:
+        return SPECULATIVE if task.prompt_tokens else BASELINE
+
+    # Both are full; what one engine loses has to wait for the other, and somebody waits already.
+    plain, filling = [Offer(0.0, 0, 6_000 + 600 * n) for n in range(3)], [Offer(29.0, 9_000, 10)] * 3
+    bench = _limited(3)
+    trial = _trial(bench, chosen_by("mine", choose, bench), [*plain, *filling, Offer(29.5, 0, 10)], _lost(30.0, 500.0))
+    numbers = []
+    trial.desk.heard = lambda facts: numbers.append(round(trial.now_s - facts.duration_s, 1))  # type: ignore[method-assign]
+    times = trial.run(0, 7)
+    assert (times.retried, times.failed) == (3, 0)
+    assert [came_s for came_s in numbers if came_s > 0] == [29.0, 29.0, 29.0, 29.5]
+
+
+def test_a_long_queue_fails_one_after_the_other() -> None:
+    course = Course(losses=(Loss(SPECULATIVE, 1.0, 50.0), Loss(BASELINE, 1.0, 50.0)))
+    times = _trial(_limited(1), "marginal", [Offer(0.0, 0, 1_000)] * 3_000, course).run(0, 3_000)
+    assert times.failed == 3_000
+
+
+def test_the_first_token_of_a_request_that_tests_a_circuit_closes_it() -> None:
+    # Gone for three seconds, in which five requests in a row fail: the circuit stays open for ten.
+    offers = [*(Offer(0.1 * n, 0, 10) for n in range(390)), *(Offer(39.0 + 0.5 * n, 0, 20_000) for n in range(40))]
+    trial = _trial(_bench(), "only_speculative", offers, _lost(30.0, 3.0))
+    sent: list[tuple[float, Role | None]] = []
+    trial.desk.on_decision = lambda decision: sent.append((trial.now_s, decision.role))
+    trial.run(0, len(offers))
+    assert {role for at_s, role in sent if 31.0 < at_s < 39.0} == {BASELINE}
+    # Long answers, none of which ends for two minutes.
+    assert sum(role is SPECULATIVE for at_s, role in sent if 40.0 < at_s < 49.0) > 5
+
+
+def test_answers_between_short_losses_keep_the_circuit_closed() -> None:
+    # Less than five requests in a row fail in each, which is what it takes.
+    losses = tuple(Loss(SPECULATIVE, at_s, 0.3) for at_s in (5.05, 20.05, 35.05))
+    trial = _trial(_bench(), "only_speculative", [Offer(0.1 * n, 0, 5) for n in range(450)], Course(losses=losses))
+    kinds = []
+    trial.desk.on_change = lambda change: kinds.append(change.kind)
+    times = trial.run(0, 450)
+    assert times.retried + times.failed > 5
+    assert ChangeKind.CIRCUIT not in kinds
 
 
 def test_while_both_engines_are_lost_requests_fail_and_later_ones_are_served() -> None:

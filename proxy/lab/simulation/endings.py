@@ -61,7 +61,6 @@ class Endings:
             return
         if ask.has_token(trial.now_s):
             trial.desk.judge(ask.assignment, Event.SUCCESS)
-            trial.desk.tokens_flowed(ask.assignment.backend)
             trial.give_places()
         else:
             trial.agenda.at(trial.now_s + _WATCH_S, partial(self.watch, ask))

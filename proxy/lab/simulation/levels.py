@@ -1,6 +1,6 @@
-"""Ways where acceptance changes: what the engines become, and which control arms know it at each time.
+"""Ways where acceptance changes: what the engines become, and that control arms which go by speeds know it.
 
-A policy of the proxy works by the curve all the time; an operator's number, like that of `first`, stays as well.
+A policy of the proxy works by the curve as it was measured, and an operator's number, like that of `first`, as well.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +11,6 @@ from proxy.lab.simulation.course import AS_MEASURED, Level
 from proxy.lab.simulation.pace import accepting
 from proxy.lab.simulation.sharing import Task
 from proxy.model import Role
-
-# Control arms that go by a number which somebody has set once.
-_SET_ONCE = frozenset({"first"})
 
 
 def over_levels(bench: Bench, levels: Sequence[Level], make: Callable[[Bench], Iterable[Arm]]) -> list[Arm]:
@@ -34,8 +31,7 @@ def _joined(levels: Sequence[Level], same: Sequence[Arm]) -> Arm:
         return first
     later = {level: one.paces for level, one in zip(levels, same, strict=True)}
     choices = {level: one.choose for level, one in zip(levels, same, strict=True) if one.choose is not None}
-    knows = choices and first.name.partition(":")[0] not in _SET_ONCE
-    return replace(first, later=later, choose=_by_level(choices) if knows else first.choose)
+    return replace(first, later=later, choose=_by_level(choices) if choices else None)
 
 
 def _by_level(choices: Mapping[Level, Choose]) -> Choose:

@@ -175,7 +175,6 @@ class Trial:
         assert assignment is not None
         if self._perilous:
             self.desk.judge(assignment, Event.SUCCESS)
-            self.desk.tokens_flowed(assignment.backend)
         self.settle(ask, _FINISHED)
         if self.closed(ask, _FINISHED):
             self._count(ask)
