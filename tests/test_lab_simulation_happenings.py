@@ -138,9 +138,9 @@ def test_engines_that_switch_speculation_themselves_know_what_is_accepted() -> N
     bench = _bench(Placement.SHARED)
     made = over_levels(bench, (AS_MEASURED, Level(0.3)), lambda at: [arm("adaptive:0", at), arm("two_baselines", at)])
     adaptive, plain = made
-    assert adaptive.paces_at(AS_MEASURED)[SPECULATIVE].tokens[1] > 2.0
-    assert adaptive.paces_at(Level(0.3))[SPECULATIVE].tokens[1] == 1.0
-    assert plain.paces_at(Level(0.3)) == plain.paces
+    assert adaptive.at(AS_MEASURED).paces[SPECULATIVE].tokens[1] > 2.0
+    assert adaptive.at(Level(0.3)).paces[SPECULATIVE].tokens[1] == 1.0
+    assert plain.at(Level(0.3)).paces == plain.paces
 
 
 # ---------------------------------------------------------------- engines that are lost

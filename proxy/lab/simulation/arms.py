@@ -26,12 +26,10 @@ from proxy.routing.verdict import Contrast, judge
 
 
 class View(Protocol):
-    """What a control arm may look at when a request comes. Counts are of the desk; the request is not among them.
-    `level` is what speculation gains at this time."""
+    """What a control arm may look at when a request comes. Counts are of the desk; the request is not among them."""
 
     speculative: int
     baseline: int
-    level: Level
 
     @property
     def stations(self) -> Mapping[Role, Station]:
@@ -56,17 +54,17 @@ class Bench:
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One way. `choose` None leaves it to the policy of `settings`; `paces` are those of the bench but for arms that
-    run other engines, and `later` what they are where acceptance is not as measured."""
+    run other engines, and `later` is the same way where acceptance is not as measured."""
 
     name: str
     settings: Settings
     paces: Paces
     choose: Choose | None = field(default=None, compare=False)
-    later: Mapping[Level, Paces] = field(default_factory=dict)
+    later: Mapping[Level, "Arm"] = field(default_factory=dict, compare=False)
 
-    def paces_at(self, level: Level) -> Paces:
-        """How fast the engines are with as much acceptance."""
-        return self.later.get(level, self.paces)
+    def at(self, level: Level) -> "Arm":
+        """The same way with as much acceptance: other speeds, which control arms know. Policies are not told."""
+        return self.later.get(level, self)
 
 
 def arm(said: str, bench: Bench) -> Arm:

@@ -85,10 +85,10 @@ class Happenings:
             self._trial.agenda.at(at_s, partial(self._shift, level), idle=True)
 
     def _shift(self, level: Level) -> None:
-        trial = self._trial
-        trial.level = level
+        trial, there = self._trial, self._arm.at(level)
+        trial.choose = there.choose
         for role in ROLES:
-            trial.gpus[role].repace(trial.stations[role], self._arm.paces_at(level)[role], trial.now_s)
+            trial.gpus[role].repace(trial.stations[role], there.paces[role], trial.now_s)
         self._await_shift()
 
     def _lose(self, role: Role) -> None:

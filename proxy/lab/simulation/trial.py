@@ -5,7 +5,7 @@ meanwhile is in happenings.py, and what becomes of a request that does not end w
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from proxy.config import Settings
 from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
@@ -14,10 +14,10 @@ from proxy.lab.simulation.agenda import Agenda
 from proxy.lab.simulation.arms import Arm
 from proxy.lab.simulation.arrivals import NEVER_S, Offer, Source
 from proxy.lab.simulation.ask import ROUTE, Ask
-from proxy.lab.simulation.course import AS_MEASURED, Course
+from proxy.lab.simulation.course import Course
 from proxy.lab.simulation.endings import Endings
 from proxy.lab.simulation.happenings import Happenings
-from proxy.lab.simulation.sharing import Bounds, Gpus, Station
+from proxy.lab.simulation.sharing import Bounds, Gpus, Station, Task
 from proxy.lab.simulation.times import Times
 from proxy.model import ROLES, SPECULATIVE, Change, ChangeKind, Outcome, Placement, Role, Traits
 from proxy.routing.breaker import Event
@@ -44,11 +44,20 @@ def _limit(settings: Settings, role: Role) -> int | None:
 
 
 class Trial:
-    """The desk and its two engines. `now_s` is the only clock, of the desk as well; it is a view for control arms."""
+    """The desk and its two engines. `now_s` is the only clock, of the desk as well; it is a view for control arms.
 
-    def __init__(self, arm: Arm, bounds: Mapping[Role, Bounds], source: Source, course: Course = _QUIET) -> None:
+    `looks` is what the desk sees of a request, but for its prefix and conversation; by default a chat of its size.
+    """
+
+    def __init__(
+        self,
+        arm: Arm,
+        bounds: Mapping[Role, Bounds],
+        source: Source,
+        course: Course = _QUIET,
+        looks: Callable[[Task], Traits] | None = None,
+    ) -> None:
         self.now_s = 0.0
-        self.level = AS_MEASURED
         self.times = Times()
         self.agenda = Agenda()
         self.stations = {role: Station(arm.paces[role], bounds[role]) for role in ROLES}
@@ -57,8 +66,9 @@ class Trial:
         self.queue: deque[Ask] = deque()
         self.desk = Desk(desk_plan(arm.settings), lambda: self.now_s)
         self.desk.on_change = self._note
-        self._choose = arm.choose
+        self.choose = arm.choose
         self._source = source
+        self._looks = looks
         self._first = self._last = self._left = 0
         self._giving = False
         self.endings = Endings(self)
@@ -113,9 +123,9 @@ class Trial:
 
     def place(self, ask: Ask) -> bool:
         """Give a request to an engine, if the desk has a place for it; one to which nobody listens fails it."""
-        asked = None if self._choose is None else self._asked(self._choose(self, ask))
-        size = 4 * ask.prompt_tokens
-        ask.traits = Traits(1, True, None, size, asked=asked, prefix=ask.blocks, conversation=ask.conversation)
+        asked = None if self.choose is None else self._asked(self.choose(self, ask))
+        looks = Traits(1, True, None, 4 * ask.prompt_tokens) if self._looks is None else self._looks(ask)
+        ask.traits = looks._replace(asked=asked, prefix=ask.blocks, conversation=ask.conversation)
         assignment = self.desk.assign(ask.traits, "", ROUTE, failed=ask.failed, attempt=1 if ask.failed is None else 2)
         if not isinstance(assignment, Assignment):
             return False
