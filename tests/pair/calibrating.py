@@ -24,17 +24,22 @@ def curves_of(options: Options, up: dict[str, Instance]) -> Path:
     A calibration that does not fit into its time is stopped and not thinned out: each number in flight is then measured
     at least once, which makes a curve, and no verdict is believed, which no policy needs. Raises NotUp without a file.
     """
-    if options.curves is not None:
-        return options.curves
-    folder = options.out / "calibration"
-    found = folder / "curves.yaml"
-    if not found.exists():
-        config = options.out / "calibrate.yaml"
-        config.write_text(json.dumps(_config(options, up), indent=1))
-        _calibrate(options, config, folder)
-    if not found.exists():
+    found = known(options)
+    if found is not None:
+        return found
+    config, folder = options.out / "calibrate.yaml", options.out / "calibration"
+    config.write_text(json.dumps(_config(options, up), indent=1))
+    _calibrate(options, config, folder)
+    found = known(options)
+    if found is None:
         raise NotUp(f"calibration wrote no curves; see {options.out / 'calibrate.log'}")
     return found
+
+
+def known(options: Options) -> Path | None:
+    """The file of curves that is there already: the one asked for, or that of a calibration into the same folder."""
+    found = options.curves or options.out / "calibration" / "curves.yaml"
+    return found if options.curves is not None or found.exists() else None
 
 
 def read(path: Path) -> Curves:

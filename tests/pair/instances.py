@@ -116,7 +116,7 @@ def _awaited(
 @contextmanager
 def _started(one: Instance, log: Path) -> "Iterator[subprocess.Popen[bytes]]":
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as file:
+    with log.open("ab") as file:
         process = subprocess.Popen(
             one.command,
             env={**os.environ, **dict(one.environment)},

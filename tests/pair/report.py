@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.provenance import machine, today, versions
@@ -37,6 +38,13 @@ class Facts:
     context: ContextCurves
     steps: Sequence[Step]
     limits: Mapping[Placement, Limits]
+
+
+def told_before(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the instances of a run that is gone on with had told of themselves."""
+    file = folder / "result.json"
+    before = json.loads(file.read_text())["instances"] if file.exists() else []
+    return {one["name"]: one["told"] for one in before if one["told"] is not None}
 
 
 def write(facts: Facts) -> None:

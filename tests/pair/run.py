@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,9 +18,10 @@ from pair import calibrating, figures, instances, report, trial, warming
 from pair.arms import Trial, trials
 from pair.arrivals import Step
 from pair.instances import Instance, NotUp
-from pair.limits import limits, peak_tok_s
+from pair.limits import Limits, limits, peak_tok_s
 from pair.options import Options, parsed
 
+from proxy.model import Placement
 from proxy.routing.curves import ContextCurves
 
 OK, FAILED, _TERMINATED = 0, 1, 143
@@ -40,23 +42,46 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(options: Options) -> None:
     wanted = instances.instances(options)
-    say(f"starting {', '.join(one.name for one in wanted)}")
-    with instances.started(wanted, options.out / "logs", options.start_within_s) as up:
+    needed = _needed(options, wanted)
+    say(f"starting {', '.join(one.name for one in needed) or 'nothing: all is measured'}")
+    with instances.started(needed, options.out / "logs", options.start_within_s) as up:
         models = {name: instances.model_of(one.url) for name, one in up.items()}
         for name, one in up.items():
             failed = warming.warm(one.url, models[name], options.concurrency, options.prompts)
             say(f"{name} is warm{f', {failed} requests failed' if failed else ''}")
         path = calibrating.curves_of(options, up)
-        context = calibrating.read(path).at_context(options.context)
+        context, numbers = _decided(options, path)
         say(f"curves in {path}")
-        numbers = {placement: limits(context, placement) for placement in options.placements}
-        steps = steps_of(options, context)
-        facts = report.Facts(wanted, _told(up), options, context, steps, numbers)
+        told = report.told_before(options.out) | _told(up)
+        facts = report.Facts(wanted, told, options, context, steps_of(options, context), numbers)
         report.write(facts)
         for one in trials(options, up, numbers, path):
             _try(one, models[one.engines[0].name], facts)
             facts.told.update(_told(up))
             report.write(facts)
+
+
+def _needed(options: Options, wanted: Sequence[Instance]) -> list[Instance]:
+    """Those of which a trial is missing; all of them where the curves are."""
+    path = calibrating.known(options)
+    if path is None:
+        return list(wanted)
+    all_up = {one.name: one for one in wanted}
+    missing = [
+        one for one in trials(options, all_up, _decided(options, path)[1], path) if not _kept(one, options).exists()
+    ]
+    names = {engine.name for one in missing for engine in one.engines}
+    return [one for one in wanted if one.name in names]
+
+
+def _decided(options: Options, path: Path) -> tuple[ContextCurves, dict[Placement, Limits]]:
+    """The curves in a file that the load is about, and the numbers that follow for each placement."""
+    context = calibrating.read(path).at_context(options.context)
+    return context, {placement: limits(context, placement) for placement in options.placements}
+
+
+def _kept(one: Trial, options: Options) -> Path:
+    return options.out / "trials" / f"{one.key}.json"
 
 
 def steps_of(options: Options, context: ContextCurves) -> tuple[Step, ...]:
@@ -72,7 +97,7 @@ def _told(up: Mapping[str, Instance]) -> dict[str, dict[str, Any]]:
 
 def _try(one: Trial, model: str, facts: report.Facts) -> None:
     """Make a trial and keep it, unless its result is there. One that fails does not keep others from being made."""
-    options, kept = facts.options, facts.options.out / "trials" / f"{one.key}.json"
+    options, kept = facts.options, _kept(one, facts.options)
     if kept.exists():
         return
     kept.parent.mkdir(exist_ok=True)

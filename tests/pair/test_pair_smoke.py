@@ -107,6 +107,8 @@ def test_a_cut_run_goes_on_with_what_is_missing(folder: Path) -> None:
     ran = gpu_pair(folder, ten_ports())
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "starting baseline\n" in ran.stdout
     assert "auto-shared:" not in ran.stdout
     assert "only-baseline:" in ran.stdout
     assert (trials / "auto-shared.json").read_text() == kept
+    assert all(one["told"] for one in result(folder)["instances"])
