@@ -13,13 +13,15 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 400, 256.0
 
 
 class Offer(NamedTuple):
-    """A request as it comes. `step_share` is how much of the engine's step is left then, 0 to 1."""
+    """A request as it comes. `step_share` is how much of the engine's step is left then, 0 to 1; `blocks` are the whole
+    blocks of its prompt, each a hash of all up to its end; `conversation` names the one that it belongs to, if any."""
 
     at_s: float
     prompt_tokens: int
     tokens: int
     step_share: float = 0.0
     blocks: tuple[int, ...] = ()
+    conversation: int = 0
 
 
 class Means(NamedTuple):

@@ -8,6 +8,7 @@ from proxy.lab.engine import KV_TOKENS
 from proxy.lab.simulation.arms import Arm, Bench, arm
 from proxy.lab.simulation.arrivals import Arrivals
 from proxy.lab.simulation.clairvoyant import clairvoyants
+from proxy.lab.simulation.course import Course
 from proxy.lab.simulation.oracles import MAX_EDGE, fixed, optimum, works
 from proxy.lab.simulation.pace import capacity
 from proxy.lab.simulation.sharing import Bounds
@@ -23,17 +24,19 @@ WARM_SHARE, WARM_S = 0.1, 180.0
 _SIEVE_SEEDS, _SIEVE_KEPT = 2, 3
 
 ORACLES = ("o1", "o2", "o3")
-_SLO = Slo()
+_SLO, _QUIET = Slo(), Course()
 
 
 @dataclass(frozen=True, slots=True)
 class Conduct:
-    """How each run is made: requests that count, seeds from 1 on, what is good, and which oracles are asked."""
+    """How each run is made: requests that count, seeds from 1 on, what is good, which oracles are asked, and what
+    happens meanwhile."""
 
     requests: int = 4000
     seeds: int = 10
     slo: Slo = _SLO
     oracles: tuple[str, ...] = ORACLES
+    course: Course = _QUIET
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,8 @@ class _Runs:
     def _run(self, one: Arm, seed: int) -> Tally:
         known = self._known.get((one.name, seed))
         if known is None:
-            trial = Trial(one, self._bounds, self._cell.arrivals.source(self.rate_per_s, seed))
+            source = self._cell.arrivals.source(self.rate_per_s, seed)
+            trial = Trial(one, self._bounds, source, self.conduct.course)
             warm = round(max(WARM_SHARE * self.conduct.requests, WARM_S * self.rate_per_s))
             known = tally(trial.run(warm, warm + self.conduct.requests), self.conduct.slo)
             self._known[one.name, seed] = known

@@ -16,6 +16,7 @@ from proxy.lab.calibration import extra
 from proxy.lab.simulation.arms import Bench, arm, names
 from proxy.lab.simulation.arrivals import OUTPUT_TOKENS, PROMPT_TOKENS, Arrivals, Closed, Gamma, Sizes
 from proxy.lab.simulation.cells import ORACLES, Cell, Conduct, Row, compare
+from proxy.lab.simulation.course import Course
 from proxy.lab.simulation.pace import paces
 from proxy.lab.simulation.plots import pictures
 from proxy.lab.simulation.rows import as_json, table
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     say("--max-in-flight", type=_positive(int), default=MAX_IN_FLIGHT, metavar="N", help="on each backend")
     say("--fitted", action="store_true", help="step times from the curve's fit instead of its table")
     say("--slo", type=_slo, default=Slo(), metavar="TTFT/TPOT", help="seconds; what goodput counts (2/0.05)")
+    say("--polls", action="store_true", help="tell the desk each second what engines say of their load")
     say("--jobs", type=_positive(int), default=1, metavar="N", help="processes that work at the same time")
     say("--json", type=Path, metavar="FILE", help="write all rows there")
     say("--plots", type=Path, metavar="FOLDER", help="draw mean time by load there")
@@ -119,7 +121,7 @@ def work(job: Job) -> Done:
 def _jobs(options: argparse.Namespace) -> Iterator[Job]:
     if options.max_in_flight > _MOST_IN_FLIGHT:
         raise ConfigError(f"--max-in-flight must be at most {_MOST_IN_FLIGHT}; mend: lower it")
-    conduct = Conduct(options.requests, options.seeds, options.slo, options.oracles)
+    conduct = Conduct(options.requests, options.seeds, options.slo, options.oracles, Course(options.polls))
     sizes = Sizes(options.prompt_tokens, options.output_tokens)
     kinds = [_arrivals(said, sizes) for said in options.arrivals]
     for name, kind in product(options.curve, kinds):

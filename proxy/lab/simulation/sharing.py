@@ -13,6 +13,7 @@ from itertools import count
 
 from proxy.lab.engine import MAX_RESERVED_OUTPUT
 from proxy.lab.prefix_cache import PrefixCache
+from proxy.lab.simulation.moments import Moments
 from proxy.lab.simulation.pace import Pace
 
 _NEVER_S = float("inf")
@@ -49,7 +50,8 @@ class Bounds:
 
 @dataclass(slots=True, eq=False)
 class Station:
-    """One engine. `gained` is what a sequence that had been there from the start would have, in tokens."""
+    """One engine. `gained` is what a sequence that had been there from the start would have, in tokens; `moments` are
+    None where nobody will ask for them."""
 
     pace: Pace
     bounds: Bounds
@@ -60,6 +62,7 @@ class Station:
     waiting: deque[Task] = field(default_factory=deque)
     reserved: int = 0
     cache: PrefixCache = field(default_factory=PrefixCache)
+    moments: Moments | None = None
 
     @property
     def has_prompts(self) -> bool:
@@ -136,13 +139,13 @@ class Gpus:
         station.waiting.append(task)
         if self._stalled or self._prompts_at_s != _NEVER_S:
             return
-        self._advance(now_s)
+        self.advance(now_s)
         self._prompts_at_s = now_s + task.step_share * self._cycle_s
         self.next_at_s = min(self.next_at_s, self._prompts_at_s)
 
     def fire(self) -> Task | None:
         """Let happen what is due at `next_at_s`; the request that ends by it, if one does."""
-        self._advance(self.next_at_s)
+        self.advance(self.next_at_s)
         if self._stalled:
             self._end_chunk()
             return None
@@ -159,11 +162,15 @@ class Gpus:
             self._prompts_at_s = self.next_at_s = self.now_s  # no step is left to wait for
         return task
 
-    def _advance(self, now_s: float) -> None:
+    def advance(self, now_s: float) -> None:
+        """Let the engines decode until now, which must not be after `next_at_s`."""
         if not self._stalled:
             elapsed_s = now_s - self.now_s
             for station in self.stations:
-                station.gained += elapsed_s * station.tokens_per_s
+                gained = elapsed_s * station.tokens_per_s
+                station.gained += gained
+                if station.moments is not None and gained:
+                    station.moments.add(len(station.running), elapsed_s / self._cycle_s, elapsed_s, gained)
         self.now_s = now_s
 
     def _begin_chunk(self) -> None:

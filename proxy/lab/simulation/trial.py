@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 
 from proxy.config import Settings
 from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
+from proxy.lab.simulation import telling
+from proxy.lab.simulation.agenda import Agenda
 from proxy.lab.simulation.arms import Arm
 from proxy.lab.simulation.arrivals import NEVER_S, Offer, Source
+from proxy.lab.simulation.course import POLL_S, Course
+from proxy.lab.simulation.moments import Moments
 from proxy.lab.simulation.sharing import Bounds, Gpus, Station, Task
 from proxy.model import (
     BASELINE,
@@ -30,6 +34,7 @@ from proxy.model import (
 
 _FINISHED = Outcome.FINISHED
 _ROUTE, _TRAITS = "/v1/chat/completions", Traits(stream=True)
+_QUIET = Course()
 
 
 @dataclass(slots=True)
@@ -59,8 +64,10 @@ class _Ask(Task):
     """A request with what the desk gave it."""
 
     number: int = 0
+    conversation: int = 0
     asked_at_s: float = 0.0
     waited: bool = False
+    sent_at_s: float = 0.0
     assignment: Assignment | None = None
     traits: Traits = _TRAITS
 
@@ -85,7 +92,7 @@ def _limit(settings: Settings, role: Role) -> int | None:
 class Trial:
     """The desk and its two engines. `now_s` is the only clock, of the desk as well; it is a view for control arms."""
 
-    def __init__(self, arm: Arm, bounds: Mapping[Role, Bounds], source: Source) -> None:
+    def __init__(self, arm: Arm, bounds: Mapping[Role, Bounds], source: Source, course: Course = _QUIET) -> None:
         self.now_s = 0.0
         self.times = Times()
         self.stations = {role: Station(arm.paces[role], bounds[role]) for role in ROLES}
@@ -100,11 +107,18 @@ class Trial:
         self._gpus = {role: Gpus(self.stations[role]) for role in ROLES}
         if shared:
             self._gpus = dict.fromkeys(ROLES, Gpus(*every))
+        self._agenda = Agenda()
+        for role in ROLES:
+            self._desk.learn_facts(self._desk.backend(role), telling.facts(self.stations[role], role))
+        if course.polled:
+            for station in every:
+                station.moments = Moments()
+            self._poll()
 
     def run(self, first: int, last: int) -> Times:
         """Until the requests from number `first` on and before `last` have ended, or nothing comes any more. Only they
         count; those before let the engines fill, and those after keep them busy to the end."""
-        source, times = self._source, self.times
+        source, times, agenda = self._source, self.times, self._agenda
         times.began_s = NEVER_S
         one, other = self._gpus[SPECULATIVE], self._gpus[BASELINE]
         left = last - first
@@ -114,10 +128,16 @@ class Trial:
             coming = comes_at_s <= at_s
             if coming:
                 at_s = comes_at_s
-            if at_s == NEVER_S:
+            if at_s == NEVER_S and not agenda.open:
                 break
+            noted = agenda.due_s < at_s
+            if noted:
+                at_s = agenda.due_s
             times.in_flight_s += (at_s - self.now_s) * (self.speculative + self.baseline + len(self._queue))
             self.now_s = at_s
+            if noted:
+                agenda.fire()
+                continue
             if coming:
                 self._offer(source.take())
                 continue
@@ -132,9 +152,9 @@ class Trial:
         return times
 
     def _offer(self, offer: Offer) -> None:
-        _, prompt_tokens, tokens, step_share, blocks = offer
+        _, prompt_tokens, tokens, step_share, blocks, conversation = offer
         ask = _Ask(prompt_tokens, tokens, step_share, blocks)
-        ask.number, ask.asked_at_s = self.times.offered, self.now_s
+        ask.conversation, ask.number, ask.asked_at_s = conversation, self.times.offered, self.now_s
         self.times.offered += 1
         if self._queue or not self._place(ask):
             ask.waited = True
@@ -143,11 +163,12 @@ class Trial:
     def _place(self, ask: _Ask) -> bool:
         """Give a request to an engine, if the desk has a place for it."""
         asked = None if self._choose is None else self._asked(self._choose(self, ask))
-        ask.traits = Traits(stream=True, prompt_bytes=4 * ask.prompt_tokens, asked=asked)
+        size = 4 * ask.prompt_tokens
+        ask.traits = Traits(1, True, None, size, asked=asked, prefix=ask.blocks, conversation=ask.conversation)
         assignment = self._desk.assign(ask.traits, "", _ROUTE)
         if not isinstance(assignment, Assignment):
             return False
-        ask.assignment = assignment
+        ask.assignment, ask.sent_at_s = assignment, self.now_s
         role = assignment.backend.role
         if role is SPECULATIVE:
             self.speculative = count = self.speculative + 1
@@ -178,8 +199,29 @@ class Trial:
 
     def _facts(self, ask: _Ask, assignment: Assignment) -> RequestFacts:
         """What the proxy would know of it."""
-        usage = Usage(ask.prompt_tokens, ask.length, ask.cached_tokens)
-        return RequestFacts("", _ROUTE, "POST", _FINISHED, 200, assignment.decision, ask.traits, usage=usage)
+        asked_at_s, first_at_s = ask.asked_at_s, min(ask.first_at_s, ask.ended_at_s)
+        return RequestFacts(
+            request_id="",
+            route=_ROUTE,
+            method="POST",
+            outcome=_FINISHED,
+            status=200,
+            decision=assignment.decision,
+            traits=ask.traits,
+            duration_s=ask.ended_at_s - asked_at_s,
+            queue_s=ask.sent_at_s - asked_at_s,
+            ttft_s=first_at_s - asked_at_s,
+            tpot_s=(ask.ended_at_s - first_at_s) / (ask.length - 1) if ask.length > 1 else None,
+            usage=Usage(ask.prompt_tokens, ask.length, ask.cached_tokens),
+        )
+
+    def _poll(self) -> None:
+        """Ask each engine for its load, now and from now on."""
+        desk = self._desk
+        for role in ROLES:
+            self._gpus[role].advance(self.now_s)
+            desk.observe_load(desk.backend(role), telling.load(self.stations[role], role, self.now_s))
+        self._agenda.at(self.now_s + POLL_S, self._poll, idle=True)
 
     def _count(self, ask: _Ask) -> None:
         times, ended_at_s, asked_at_s = self.times, ask.ended_at_s, ask.asked_at_s
