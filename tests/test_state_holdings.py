@@ -86,7 +86,7 @@ def test_what_an_engine_counted_is_held_against_what_was_believed() -> None:
     shelf = Shelf()
     shelf.resize(100 * BLOCK_TOKENS)
     traits = asks(chain(1, 19))
-    for cached in (9000, 100, 100, 100):
+    for cached in (9000, *[100] * 6):
         told(shelf, traits, 9000, Usage(9800, 10, cached))
     assert shelf.room_tokens < 75 * BLOCK_TOKENS
     for traits in (asks(), asks(chain(1, 19))):

@@ -120,8 +120,9 @@ class Desk(Backends):
         it counts as full. Returns the bare Decision when there is no room.
         """
         now_s, weight, where = self.clock(), traits.weight, NOWHERE
-        if traits.prefix or traits.conversation or traits.state:
-            where = self.holdings.whereabouts(traits, (self._speculative.shelf, self._baseline.shelf))
+        followed = self.rules.affine and bool(traits.prefix or traits.conversation)
+        if followed or traits.state:
+            where = self._whereabouts(traits)
         decision = self._decide_by_counts(traits, route, now_s, where) if failed is None and not promised else None
         if decision is None:
             snapshot = self._seen(now_s)
@@ -137,7 +138,7 @@ class Desk(Backends):
                 return decision
             weight = policy.share(snapshot.of(decision.role), weight)
         assignment = self._lease(decision, weight, now_s)
-        if traits.prefix or traits.conversation:
+        if followed:
             self.holdings.sent(traits, assignment.backend.shelf)
         self._enter(decision.regime)
         self.ring.append(DecisionRecord(now_s, request_id, route, traits.weight, attempt, decision))
@@ -185,7 +186,7 @@ class Desk(Backends):
         if decision is None or decision.role is None:
             return
         shelf = self.backend(decision.role).shelf
-        if traits.prefix:
+        if traits.prefix and self.rules.affine:
             because = decision.because
             believed = because.speculative_cached if decision.role is SPECULATIVE else because.baseline_cached
             told(shelf, traits, believed, usage)
@@ -232,6 +233,11 @@ class Desk(Backends):
         self._age(now_s)
         rules = self.plan.breaker
         return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
+
+    def _whereabouts(self, traits: Traits) -> Whereabouts:
+        if not self.rules.affine:
+            traits = traits._replace(prefix=(), conversation=0)
+        return self.holdings.whereabouts(traits, (self._speculative.shelf, self._baseline.shelf))
 
     def _decide_by_counts(self, traits: Traits, route: str, now_s: float, where: Whereabouts) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""

@@ -17,10 +17,10 @@ DEFAULT_TOKENS = 262_144
 # The most that is believed of any engine, 16 million tokens: it bounds a shelf to some megabytes.
 MAX_BLOCKS = 32_768
 
-# An engine that had less cached than half of what was believed is taken to have a tenth less room; one that had it gets
-# a hundredth of it back. One in ten may miss for a reason of its own before the room shrinks for good. Never below a
-# tenth: what was sent a moment ago is there.
-MISSED, FOUND, LEAST = 0.9, 1.01, 0.1
+# An engine that had less cached than half of what was believed is taken to have a twentieth less room; one that had it
+# gets three hundredths of it back, so that the room shrinks for good where more than a third miss. Prompts that come
+# together miss each other's without any room being short. Never below a quarter: what was sent a moment ago is there.
+MISSED, FOUND, LEAST = 0.95, 1.03, 0.25
 MISSES_BELOW = 0.5
 
 
