@@ -120,7 +120,7 @@ class Desk(Backends):
         it counts as full. Returns the bare Decision when there is no room.
         """
         now_s, weight, where = self.clock(), traits.weight, NOWHERE
-        followed = self.rules.affine and bool(traits.prefix or traits.conversation)
+        followed = (traits.prefix or traits.conversation) and self.rules.affine
         if followed or traits.state:
             where = self._whereabouts(traits)
         decision = self._decide_by_counts(traits, route, now_s, where) if failed is None and not promised else None

@@ -53,8 +53,9 @@ def costs(
     baseline += baseline_failures
     first_s, second_s = tokens * first.added(speculative, weight), tokens * second.added(baseline, weight)
     if first.prefill_tok_s is not None and second.prefill_tok_s is not None:
-        first_s += _uncached(traits, where[0]) / first.prefill_tok_s * (speculative + weight)
-        second_s += _uncached(traits, where[1]) / second.prefill_tok_s * (baseline + weight)
+        prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
+        first_s += max(0.0, prompt - where[0]) / first.prefill_tok_s * (speculative + weight)
+        second_s += max(0.0, prompt - where[1]) / second.prefill_tok_s * (baseline + weight)
     if goals is not None:
         first_s += lateness_s(goals, first, speculative + weight, traits, tokens, cached=where[0])
         second_s += lateness_s(goals, second, baseline + weight, traits, tokens, cached=where[1])
@@ -73,16 +74,12 @@ def lateness_s(
     seconds times LATE_COUNTS. The first token comes a step after the prefill, as far as that is known."""
     step_s, late_s = delays.total(in_flight) / in_flight, 0.0
     if goals.ttft_s is not None:
-        prefill_s = 0.0 if delays.prefill_tok_s is None else _uncached(traits, cached) / delays.prefill_tok_s
+        prompt = max(0.0, min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS) - cached)
+        prefill_s = 0.0 if delays.prefill_tok_s is None else prompt / delays.prefill_tok_s
         late_s += max(0.0, prefill_s + step_s - goals.ttft_s)
     if goals.tpot_s is not None:
         late_s += max(0.0, step_s - goals.tpot_s) * tokens
     return LATE_COUNTS * late_s
-
-
-def _uncached(traits: Traits, cached: int) -> float:
-    """Tokens of a request's prompt that are new to a backend which has `cached` so many."""
-    return max(0.0, min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS) - cached)
 
 
 def prefer(told: Costs) -> tuple[Role, Reason]:

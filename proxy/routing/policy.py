@@ -158,11 +158,19 @@ def _because(  # noqa: PLR0917 - by name it would take twice as long, and each d
     where: Whereabouts,
 ) -> Because:
     """The numbers behind a decision."""
-    role, _, smoothed, *_ = regime
-    speculative, baseline = in_flight
-    policy, cached, other_cached = rules.effective_policy, where[0], where[1]
-    levels = (smoothed, rules.enter_at, rules.leave_at, role)
-    return Because(policy, speculative, baseline, *levels, recent_failures, costs, cached, other_cached)
+    return Because(
+        rules.effective_policy,
+        in_flight[0],
+        in_flight[1],
+        regime.smoothed,
+        rules.enter_at,
+        rules.leave_at,
+        regime.role,
+        recent_failures,
+        costs,
+        where.speculative_tokens,
+        where.baseline_tokens,
+    )
 
 
 def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime:

@@ -32,7 +32,7 @@ CURVES = (
     "rtx6kpro_kimi26_v1_dcp1_ctx10k",
     "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21",
     "rtx6kpro_glm51_dcp4_ctx0",
-    "seed_rtxpro6000x8",
+    "seed",
 )
 LOADS = (0.2, 0.4, 0.6)
 # The KV pools published for one model over eight cards, the drafter's smaller one first: a hundred conversations.
@@ -170,22 +170,17 @@ def _stays(bench: Bench, begin: Callable[[View, Task], Role]) -> Arm:
 
 HEAD = """\
 | curve | traffic | load | best that never moves one | s | marginal | blind | overflow | blind |
-|---|---|---|---|---|---|---|---|---|
-"""
+|---|---|---|---|---|---|---|---|---|"""
 
 
-def table(found: Sequence[Found]) -> str:
+def row(found: Found) -> str:
     """As Markdown. Times of the ways are told as multiples of the best that never moves a conversation."""
-    lines = []
-    for each in found:
-        cell, ours = each.cell, {name: way_s / each.best_s for name, way_s in each.ways_s.items()}
-        traffic = Path(cell.traffic).stem
-        lines.append(
-            f"| {cell.curve} | {traffic} | {cell.load:g} | {each.best} | {each.best_s:.2f} | {ours['marginal']:.2f}"
-            f" ±{each.spread:.2f} | {ours['marginal blind']:.2f} | {ours['overflow']:.2f} |"
-            f" {ours['overflow blind']:.2f} |"
-        )
-    return HEAD + "\n".join(lines)
+    cell, ours = found.cell, {name: way_s / found.best_s for name, way_s in found.ways_s.items()}
+    return (
+        f"| {cell.curve} | {Path(cell.traffic).stem} | {cell.load:g} | {found.best} | {found.best_s:.2f}"
+        f" | {ours['marginal']:.2f} ±{found.spread:.2f} | {ours['marginal blind']:.2f} | {ours['overflow']:.2f}"
+        f" | {ours['overflow blind']:.2f} |"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,12 +193,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for load in asked.loads
     ]
     with ProcessPoolExecutor(asked.processes) as pool:
-        found = []
-        for each in pool.map(compare, cells):
-            found.append(each)
-            print(f"\r{len(found)} of {len(cells)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    print(table(found))
+        print(HEAD)
+        for found in pool.map(compare, cells):
+            print(row(found), flush=True)
     return 0
 
 
