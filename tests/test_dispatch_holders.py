@@ -7,7 +7,6 @@ from proxy.dispatch import Assignment
 from proxy.dispatch.holders import keep_made, require_holder
 from proxy.errors import SessionUnrouted, StateUnreachable
 from proxy.model import EngineFacts, EngineLoad, Outcome, Reason, RequestFacts, Traits, Usage
-
 from proxy.protocol.prefixes import response_state
 from proxy.routing.rules import Affinity
 from proxy.state.shelf import BLOCK_TOKENS, DEFAULT_TOKENS
