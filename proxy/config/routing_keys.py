@@ -62,8 +62,8 @@ class Stickiness(Section):
     """Cached tokens from which a conversation stays unless its backend is full or predicted to take twice as long.
     Where curves_file tells the prefill of both backends it is not used: the time itself is compared."""
     cache_tokens: Literal["auto"] | Annotated[int, Field(ge=512, le=1_000_000_000)] = "auto"
-    """Tokens that the prefix cache of each engine holds. auto: what the engine says (max_total_num_tokens), 262144
-    where it does not. Set it where a cache in host memory comes on top, or the engine is vLLM."""
+    """Tokens that the prefix cache of each engine holds. auto: what the engine says (SGLang max_total_num_tokens, vLLM
+    vllm:cache_config_info), 262144 where it does not. Set it where a cache in host memory comes on top."""
 
     def affinity(self) -> Affinity | None:
         """The same for routing; None where nothing is followed."""
