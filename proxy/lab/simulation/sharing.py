@@ -184,14 +184,16 @@ class Gpus:
 
     def _end_chunk(self) -> None:
         self._stalled = False
-        joined = [task for station in self.stations if station.filling for task in station.join(self._number)]
+        joined = [(station, station.join(self._number)) for station in self.stations if station.filling]
         self._retime()
-        first_at_s = self.now_s + self._cycle_s
-        for task in joined:
-            task.first_at_s = first_at_s
+        for station, tasks in joined:
+            # The step that follows a chunk is of the same engine; the other one's comes after it.
+            first_at_s = self.now_s + station.pace.step_s[len(station.running)]
+            for task in tasks:
+                task.first_at_s = first_at_s
         if any(station.filling or station.waiting for station in self.stations):
-            self._prompts_at_s = first_at_s
-            self.next_at_s = min(self.next_at_s, first_at_s)
+            self._prompts_at_s = self.now_s + self._cycle_s
+            self.next_at_s = min(self.next_at_s, self._prompts_at_s)
 
     def _retime(self) -> None:
         """The speeds and the next instant after a change of batches."""

@@ -6,7 +6,7 @@ times of many runs is in tally.py.
 
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.config import Settings
@@ -90,9 +90,19 @@ def _limit(settings: Settings, role: Role) -> int | None:
 
 
 class Trial:
-    """The desk and its two engines. `now_s` is the only clock, of the desk as well; it is a view for control arms."""
+    """The desk and its two engines. `now_s` is the only clock, of the desk as well; it is a view for control arms.
 
-    def __init__(self, arm: Arm, bounds: Mapping[Role, Bounds], source: Source, course: Course = _QUIET) -> None:
+    `looks` is what the desk sees of a request, but for its prefix and conversation.
+    """
+
+    def __init__(
+        self,
+        arm: Arm,
+        bounds: Mapping[Role, Bounds],
+        source: Source,
+        course: Course = _QUIET,
+        looks: Callable[[Task], Traits] = lambda task: Traits(1, True, None, 4 * task.prompt_tokens),
+    ) -> None:
         self.now_s = 0.0
         self.times = Times()
         self.stations = {role: Station(arm.paces[role], bounds[role]) for role in ROLES}
@@ -101,6 +111,7 @@ class Trial:
         self._desk.on_change = self._note
         self._choose = arm.choose
         self._source = source
+        self._looks = looks
         self._queue: deque[_Ask] = deque()
         shared = arm.settings.placement is Placement.SHARED
         every = [self.stations[role] for role in ROLES]
@@ -163,8 +174,7 @@ class Trial:
     def _place(self, ask: _Ask) -> bool:
         """Give a request to an engine, if the desk has a place for it."""
         asked = None if self._choose is None else self._asked(self._choose(self, ask))
-        size = 4 * ask.prompt_tokens
-        ask.traits = Traits(1, True, None, size, asked=asked, prefix=ask.blocks, conversation=ask.conversation)
+        ask.traits = self._looks(ask)._replace(asked=asked, prefix=ask.blocks, conversation=ask.conversation)
         assignment = self._desk.assign(ask.traits, "", _ROUTE)
         if not isinstance(assignment, Assignment):
             return False
