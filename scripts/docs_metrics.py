@@ -33,6 +33,8 @@ REASONS = {
     Reason.HEADER: "The client asked by `x-crossover-backend`, and `routing.allow_header` lets it.",
     Reason.RULE: "A rule of `routing.rules` matched.",
     Reason.REGIME: "Policies `threshold` and `consolidate`: the role that is favoured now.",
+    Reason.STATE: "It names a stored response or a session, which only the engine that made it has.",
+    Reason.AFFINITY: "Its conversation stays where most of its prompt is cached (`routing.affinity`).",
     Reason.CHEAPER: "Policy `marginal`: the backend where the request adds less delay, by measured curves.",
     Reason.ROOM: "Policy `overflow`: the speculative backend is below `leave_at`.",
     Reason.OVERFLOW: "The speculative backend is at `leave_at`; policy `consolidate`: the favoured one fails fast.",

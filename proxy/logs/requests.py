@@ -108,7 +108,8 @@ def _tell_wishes(fields: dict[str, Any], traits: Traits) -> None:
 
 def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
     # Taken apart at once: as many looks by name take three times as long.
-    role, reason, _, (policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs) = decision
+    role, reason, _, because = decision
+    policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs, *cached = because
     if role is not None:
         fields["role"] = role._value_
     fields["reason"] = reason._value_
@@ -123,6 +124,8 @@ def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
         fields["recent_failures"] = failures
     if costs is not None:
         _tell_costs(fields, *costs)
+    if cached[0] or cached[1]:
+        fields["speculative_cached"], fields["baseline_cached"] = cached
 
 
 def _tell_costs(

@@ -1,4 +1,4 @@
-"""Reads running and waiting sequences from an engine's Prometheus text. Nothing else of it is looked at.
+"""Reads running and waiting sequences and the size of the cache from an engine's Prometheus text, and nothing else.
 
 Not here: our own metrics, and the answers of other routes (engines.py).
 """
@@ -11,13 +11,16 @@ MAX_SEQUENCES = 1e9
 """Counts above it are nonsense, infinity among them."""
 
 _SAMPLE = re.compile(
-    r"^(vllm:num_requests_running|vllm:num_requests_waiting|sglang:num_running_reqs|sglang:num_queue_reqs)"
+    r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:cache_config_info"
+    r"|sglang:num_running_reqs|sglang:num_queue_reqs)"
     r"(?:\{(.*)\})?[ \t]+(\S+)",
     re.MULTILINE,
 )
 # A name is looked for where a word begins, or a long word would be looked at from each of its letters on.
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 _RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
+# vLLM tells its cache by labels, one series for each engine.
+_CACHE = "vllm:cache_config_info"
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
@@ -28,8 +31,12 @@ def parse_metrics(text: str) -> EngineLoad | None:
     of every data-parallel replica the lowest rank's series counts, and of priorities the total (label "").
     """
     counts: dict[str, dict[tuple[str, str], tuple[tuple[int, ...], float]]] = {}
+    caches: list[dict[str, str]] = []
     for name, labels, value in _SAMPLE.findall(text):
         known = dict(_LABEL.findall(labels))
+        if name == _CACHE:
+            caches.append(known)
+            continue
         number = _number(value)
         if number is None or known.get("priority"):
             continue
@@ -40,8 +47,22 @@ def parse_metrics(text: str) -> EngineLoad | None:
     for running in _RUNNING:
         if running in counts:
             waiting = "vllm:num_requests_waiting" if running == _RUNNING[0] else "sglang:num_queue_reqs"
-            return EngineLoad(running=_sum(counts[running]), waiting=_sum(counts.get(waiting, {})))
+            held = _kv_tokens(caches)
+            return EngineLoad(running=_sum(counts[running]), waiting=_sum(counts.get(waiting, {})), kv_tokens=held)
     return None
+
+
+def _kv_tokens(caches: list[dict[str, str]]) -> int | None:
+    """Tokens that the caches of all engines hold, 0 where they keep no prefixes; None where one does not say."""
+    if any(cache.get("enable_prefix_caching") == "False" for cache in caches):
+        return 0
+    tokens = 0
+    for cache in caches:
+        blocks, size = (cache.get(name, "") for name in ("num_gpu_blocks", "block_size"))
+        if not all(word.isascii() and word.isdecimal() and len(word) < 9 for word in (blocks, size)):
+            return None
+        tokens += int(blocks) * int(size)
+    return tokens or None
 
 
 def _place(labels: dict[str, str]) -> tuple[tuple[str, str], tuple[int, ...]]:

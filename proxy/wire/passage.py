@@ -14,7 +14,7 @@ from proxy.errors import CrossoverError, FirstByteTimeout, StallTimeout, StreamC
 from proxy.model import Dialect, Usage
 from proxy.protocol import dialects, headers
 from proxy.protocol.answer_head import Framing
-from proxy.protocol.answers import read_answer
+from proxy.protocol.answers import read_answer, read_made
 from proxy.protocol.hold import EventHold
 from proxy.protocol.sse import Scanner
 from proxy.wire.attempt import Opened
@@ -152,6 +152,13 @@ class Passage:
         if scanner is not None:
             return scanner.usage
         return read_answer(b"".join(self._kept), self._dialect) if self._kept else Usage()
+
+    @property
+    def made(self) -> str | None:
+        """The id of the response that the engine may have stored, as soon as it is known; None without one."""
+        if self._scanner is not None:
+            return self._scanner.made
+        return read_made(b"".join(self._kept)) if self._dialect is Dialect.RESPONSES and self._kept else None
 
     @property
     def complained(self) -> bool:
