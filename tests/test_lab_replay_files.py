@@ -22,7 +22,7 @@ def test_files_are_read_one_after_the_other_packed_or_not(tmp_path: Path) -> Non
     assert list(lines_of([str(packed), str(plain)])) == LINES + LINES
 
 
-@pytest.mark.parametrize("content", [TEXT, gzip.compress(TEXT)])
+@pytest.mark.parametrize("content", [TEXT, gzip.compress(TEXT)], ids=["plain", "gz"])
 def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
     assert list(lines_of([STDIN])) == LINES
@@ -41,7 +41,10 @@ def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
     assert list(lines_of([str(tmp_path / "empty")])) == []
 
 
-@pytest.mark.parametrize("content", [gzip.compress(TEXT * 99)[:-12], gzip.compress(TEXT)[:9] + b"\xff" * 40])
+TORN = [gzip.compress(TEXT * 99)[:-12], gzip.compress(TEXT)[:9] + b"\xff" * 40]
+
+
+@pytest.mark.parametrize("content", TORN, ids=["cut", "spoilt"])
 def test_a_broken_archive_is_refused_with_its_name(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "broken.gz"
     file.write_bytes(content)
