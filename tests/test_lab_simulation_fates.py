@@ -3,13 +3,21 @@
 from itertools import islice
 from random import Random
 from statistics import fmean, pstdev
+from typing import cast
 
 import pytest
 
 from proxy.errors import ConfigError
 from proxy.lab.acceptance import Acceptance
-from proxy.lab.simulation.arrivals import Gamma, Offer
+from proxy.lab.curves import find
+from proxy.lab.engine import Engine, EngineLimits, Sequence
+from proxy.lab.simulation.arms import Bench, arm
+from proxy.lab.simulation.arrivals import Gamma, Offer, open_source
 from proxy.lab.simulation.fates import RETHINK_S, Dispersion, Fated
+from proxy.lab.simulation.pace import paces
+from proxy.lab.simulation.sharing import Bounds
+from proxy.lab.simulation.trial import Trial
+from proxy.model import ROLES, SPECULATIVE, Placement
 
 
 def _fated(count: int, *, aborts: float = 0.0, dispersion: Dispersion | None = None, seed: int = 1) -> list[Offer]:
@@ -61,3 +69,37 @@ def test_requests_themselves_are_the_same_whatever_their_fate() -> None:
     fated = _fated(50, aborts=0.5, dispersion=Dispersion(2.2, 4, 0.2))
     assert [offer[:6] for offer in fated] == [offer[:6] for offer in plain]
     assert _fated(50, aborts=0.5) == _fated(50, aborts=0.5) != _fated(50, aborts=0.5, seed=2)
+
+
+class _Each:
+    """Accepted lengths by each sequence's own chance, for an engine that takes every step."""
+
+    def __init__(self, means: list[float], longest: int) -> None:
+        self._laws = [Acceptance(mean, longest) for mean in means]
+        self.engine: Engine
+
+    def draw(self, rng: Random, count: int) -> list[int]:
+        return [self._laws[number].draw(rng, 1)[0] for number in islice(self.engine._running, count)]
+
+
+def test_means_with_requests_that_draft_differently_well_are_those_of_the_engine_that_takes_every_step() -> None:
+    curve = find("rtx6kpro_kimi26_v1_dcp1_ctx0")
+    bench = Bench(curve, Placement.SEPARATE, paces(curve, 64), 64)
+    bounds = dict.fromkeys(ROLES, Bounds(64, 400_000, curve.prefill_tokens_per_s))
+    offers = _fated(900, dispersion=Dispersion(curve.tokens_per_step, 4, 0.25))
+    ours = Trial(arm("only_speculative", bench), bounds, open_source(iter(offers))).run(0, 900)
+    law = _Each([min(4.0, max(1.0, curve.tokens_per_step * offer.acceptance)) for offer in offers], 4)
+    limits = EngineLimits(64, 400_000, prefill_tokens_per_s=curve.prefill_tokens_per_s)
+    law.engine = engine = Engine(curve.step_time(SPECULATIVE), limits, Random(7), cast("Acceptance", law))
+    now_s, came, took_s = 0.0, 0, []
+    while came < len(offers) or engine.busy:
+        if not engine.busy:
+            now_s = max(now_s, offers[came].at_s)
+        while came < len(offers) and offers[came].at_s <= now_s:
+            engine.submit(Sequence(came, offers[came].prompt_tokens, offers[came].tokens, offers[came].tokens))
+            came += 1
+        step = engine.step()
+        now_s += step.duration_s
+        took_s += [now_s - offers[number].at_s for number, _, finished in step.emitted if finished]
+    assert fmean(ours.e2e_s) == pytest.approx(fmean(took_s), rel=0.01)
+    assert sorted(ours.e2e_s)[890] == pytest.approx(sorted(took_s)[890], rel=0.05)
