@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -115,6 +116,10 @@ def _awaited(
 
 @contextmanager
 def _started(one: Instance, log: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", one.port)) == 0:
+            # Else that one would be measured in place of ours.
+            raise NotUp(f"something listens on port {one.port} already; mend: end it, or choose another --port")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         process = subprocess.Popen(

@@ -1,10 +1,11 @@
 """What each instance is started with, which trials follow, and what stands in where there is no GPU."""
 
+import socket
 from pathlib import Path
 
 import pytest
 from pair.arms import trials
-from pair.instances import ADAPTIVE, BASELINE, BESIDE, SPECULATIVE, instances
+from pair.instances import ADAPTIVE, BASELINE, BESIDE, SPECULATIVE, NotUp, instances, started
 from pair.limits import Limits
 from pair.options import Options, parsed
 from pair.stand_in import command
@@ -106,3 +107,12 @@ def test_a_stand_in_is_adaptive_and_as_wide_as_it_is_told_to_be() -> None:
 
     assert "--speculative-adaptive" in line
     assert line[line.index("--max-running-requests") + 1] == "256"
+
+
+def test_a_taken_port_ends_the_run_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        asked = options("--port", str(other.getsockname()[1]))
+        with pytest.raises(NotUp, match="something listens"), started(instances(asked), tmp_path, 1.0):
+            pass
+
+    assert list(tmp_path.iterdir()) == []

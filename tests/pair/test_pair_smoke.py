@@ -1,6 +1,7 @@
 """A whole run on stand-ins for engines: what it leaves, and that it goes on where it was cut."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -41,8 +42,10 @@ def gpu_pair(folder: Path, port: int) -> "subprocess.CompletedProcess[str]":
 
 
 def ten_ports() -> int:
-    """The first of ten ports in a row that were free just now, below those that the kernel gives to anybody."""
-    for first in range(20_000, 30_000, PORTS):
+    """The first of ten ports in a row that were free just now, below those that the kernel gives to anybody. Processes
+    that look at the same time begin at different places."""
+    for place in range(1000):
+        first = 20_000 + PORTS * ((os.getpid() + place) % 1000)
         with ExitStack() as stack:
             try:
                 for port in range(first, first + PORTS):
