@@ -1,5 +1,7 @@
 """State and its holder, at the desk: who waits for whom, and what is said where nobody can serve."""
 
+from dataclasses import replace
+
 import pytest
 from fakes.rig import BASELINE, SPECULATIVE, Rig
 
@@ -9,9 +11,13 @@ from proxy.errors import SessionUnrouted, StateUnreachable
 from proxy.model import EngineFacts, EngineLoad, Outcome, Reason, RequestFacts, Traits, Usage
 from proxy.protocol.prefixes import response_state
 from proxy.routing.rules import Affinity
-from proxy.state.shelf import BLOCK_TOKENS, DEFAULT_TOKENS
+from proxy.state.shelf import BLOCK_TOKENS, DEFAULT_TOKENS, Shelf
 
 ASKS = Traits(session=True, state=response_state("resp_1"))
+
+
+def shelves(rig: Rig) -> tuple[Shelf, Shelf]:
+    return rig.desk.backend(SPECULATIVE).shelf, rig.desk.backend(BASELINE).shelf
 
 
 def holding() -> Rig:
@@ -120,3 +126,16 @@ def test_without_affinity_nothing_of_prompts_is_kept() -> None:
     assert isinstance(place, Assignment)
     assert rig.desk.backend(SPECULATIVE).shelf.held_tokens == 0
     assert len(rig.desk.holdings) == 0
+
+
+def test_what_is_not_followed_any_more_is_not_believed_later() -> None:
+    rig = Rig(affinity=Affinity())
+    traits = Traits(prompt_bytes=9000, prefix=(1, 2, 3), conversation=4)
+    followed = rig.desk.plan
+    assert isinstance(rig.desk.assign(traits, "id", "/v1/chat/completions"), Assignment)
+    keep_made(rig.desk, rig.assign(), "resp_1")
+    assert rig.desk.holdings.whereabouts(traits, shelves(rig)).home is SPECULATIVE
+    rig.desk.reload(replace(followed, rules=replace(followed.rules, affinity=None)))
+    rig.desk.reload(followed)
+    assert rig.desk.holdings.whereabouts(traits, shelves(rig)).home is None
+    assert rig.desk.holder(ASKS.state) is SPECULATIVE

@@ -220,6 +220,8 @@ class Desk(Backends):
         for backend, planned in zip(self.backends, plan.backends, strict=True):
             backend.limit = planned.max_in_flight
             self._measure(backend)
+            if not self.rules.affine:
+                backend.shelf.empty()
         self.on_room()
 
     # ------------------------------------------------------------ inside

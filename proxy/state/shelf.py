@@ -114,6 +114,11 @@ class Shelf:
         self.taken_in += 1  # so that what was noted a moment ago is of the time before
         self._cleared_at = self.taken_in
 
+    def empty(self) -> None:
+        """What is there is not followed any more: nothing is believed to be there, though the engine lives on."""
+        self._blocks.clear()
+        self.taken_in += self.room_tokens + 1
+
     def _make_room(self) -> None:
         blocks, most = self._blocks, self.room_tokens // BLOCK_TOKENS
         while len(blocks) > most:

@@ -11,14 +11,15 @@ from simulate.conversations import AGENTS, CHATS, SYSTEM_TOKENS, Conversations, 
 
 from proxy.lab.simulation.arrivals import Offer
 
-CURVES = ("rtx6kpro_kimi26_v1_dcp1_ctx10k", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21")
+# Requests by curve: as many as it takes until those queue who compute prompts twice.
+CURVES = {"rtx6kpro_kimi26_v1_dcp1_ctx10k": 600, "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21": 1200}
 # Where prompts computed twice are more than both engines can take in.
-HIGH_LOAD = 0.65
+HIGH_LOAD = 0.7
 
 
 @cache
 def found(curve: str) -> Found:
-    return compare(Cell(curve, "agents", HIGH_LOAD, requests=400, seeds=1))
+    return compare(Cell(curve, "agents", HIGH_LOAD, requests=CURVES[curve], seeds=1))
 
 
 @pytest.mark.parametrize("curve", CURVES)
