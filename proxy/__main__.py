@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy import __version__
+from proxy.model import Placement, Policy
 
 OK, FAILED = 0, 1
 
@@ -42,7 +43,14 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log.level")
     demo = serve.add_argument_group("without CONFIG: the demo")
     demo.add_argument("--curve", metavar="NAME", help="a published curve, or a file of that form")
-    demo.add_argument("--policy", choices=("threshold", "overflow", "pinned"), help="default: by the curve")
+    demo.add_argument("--policy", choices=tuple(policy.value for policy in Policy), help="default: auto")
+    demo.add_argument(
+        "--placement",
+        type=Placement,
+        choices=tuple(Placement),
+        default=Placement.SEPARATE,
+        help="shared: same GPUs",
+    )
     demo.add_argument(
         "--time-scale", type=float, default=1.0, metavar="X", help="engines X times slower than the curve"
     )
@@ -62,6 +70,7 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
     curves = commands.add_parser("curves", help="list, show and fit the published curves")
     calibrate = commands.add_parser("calibrate", help="measure where the crossover is, and whether there is one")
     simulate = commands.add_parser("simulate", help="policies against the best that can be done, on a virtual clock")
+    replay = commands.add_parser("replay", help="what other policies would have given on the traffic of a log")
     if {"load", "engine", "curves", "calibrate"} & set(first):
         from proxy.lab import curves_command, engine_options, loadgen  # noqa: PLC0415 - not for those who only serve
 
@@ -76,11 +85,16 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
         from proxy.lab.simulation import command as simulation  # noqa: PLC0415
 
         simulation.add_arguments(simulate)
+    if "replay" in first:
+        from proxy.lab.replay import command as replaying  # noqa: PLC0415
+
+        replaying.add_arguments(replay)
     load.set_defaults(run=_load)
     engine.set_defaults(run=_engine)
     curves.set_defaults(run=_curves)
     calibrate.set_defaults(run=_calibrate)
     simulate.set_defaults(run=_simulate)
+    replay.set_defaults(run=_replay)
 
 
 def _add_status(commands: Any) -> None:
@@ -100,8 +114,8 @@ def _add_key(commands: Any) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    if options.config is not None and (options.curve or options.policy or options.time_scale != 1.0):
-        options.refuse("--curve, --policy and --time-scale are for the demo, which runs without CONFIG; leave one out")
+    if options.config is not None and _of_the_demo(options):
+        options.refuse("--curve, --policy, --placement and --time-scale are for the demo without CONFIG; leave one out")
     gc.disable()  # what a start makes stays: to look through it again and again only delays it
     try:
         from proxy import serve  # noqa: PLC0415
@@ -109,6 +123,11 @@ def _serve(options: argparse.Namespace) -> int:
         return serve.run(options)
     finally:
         gc.enable()
+
+
+def _of_the_demo(options: argparse.Namespace) -> bool:
+    shared = options.placement is Placement.SHARED
+    return bool(options.curve or options.policy or shared or options.time_scale != 1.0)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -156,6 +175,12 @@ def _curves(options: argparse.Namespace) -> int:
 
 def _simulate(options: argparse.Namespace) -> int:
     from proxy.lab.simulation import command  # noqa: PLC0415
+
+    return command.run(options)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from proxy.lab.replay import command  # noqa: PLC0415
 
     return command.run(options)
 

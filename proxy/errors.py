@@ -256,6 +256,16 @@ class BackendBusy(UpstreamError):
     retry_after_s = 1.0
 
 
+class StateUnreachable(UpstreamError):
+    """The backend that holds the state that a request names takes no requests now; no other can serve it."""
+
+    status = 503
+    code = "state_unreachable"
+    error_type = "overloaded_error"
+    reached = False
+    retry_after_s = 1.0
+
+
 class StreamCut(UpstreamError):
     """An answer began and ended without its dialect's end."""
 

@@ -13,12 +13,15 @@ from proxy.errors import (
     BackendUnreachable,
     FirstByteTimeout,
     RouteRefused,
+    StateUnreachable,
     UpstreamError,
     without_frames,
 )
 from proxy.model import Dialect, Role
 from proxy.protocol import headers
+from proxy.protocol.allowlist import STATEFUL_PREFIX, STORED_RESPONSES
 from proxy.protocol.engines import shows_keys
+from proxy.protocol.prefixes import response_state
 from proxy.protocol.routes import Route
 from proxy.state.backend import Backend
 from proxy.wire.attempt import Opened, open_answer
@@ -73,23 +76,36 @@ class Informer:
     async def _put(self, request: Request, route: Route, request_id: str, body: bytes, *, named: bool) -> Reply:
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
-        for role in self._order(request):
+        holder = self._holder(request, route)
+        for role in self._order(request) if holder is None else (holder,):
             backend = self._desk.backend(role)  # looked up anew: a reload may have come while the first was asked
             try:
                 told = await self._ask(request, backend, body, request_id, named=named)
             except UpstreamError as error:
                 trouble = without_frames(error)
                 continue
-            if told.answer.status < 500:
+            elsewhere = told.answer.status == 404 and route.template == STORED_RESPONSES
+            if told.answer.status < 500 and not elsewhere:
                 _guard(route, told.answer)
                 self._remember(request, route, told)
                 return _respond(request, told, request_id)
             failed = failed or told
+        if holder is not None and failed is None:
+            raise StateUnreachable(
+                "the backend that holds this response does not answer, and no other has it"
+            ) from trouble
         if route.template == REMEMBERED and (remembered := self._recall(request, request_id, named=named)) is not None:
             return remembered
         if failed is not None:
             return _respond(request, failed, request_id)
         raise trouble
+
+    def _holder(self, request: Request, route: Route) -> Role | None:
+        """The role whose engine holds the stored response that is asked for; None where any may be asked."""
+        if route.template != STORED_RESPONSES:
+            return None
+        path = request.target.partition("?")[0].removeprefix(STATEFUL_PREFIX)
+        return self._desk.holder(response_state(path.partition("/")[0]))
 
     def _remember(self, request: Request, route: Route, told: _Told) -> None:
         """Keep a model list that any client can read, whatever codings it accepts."""

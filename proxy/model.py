@@ -72,6 +72,8 @@ class Reason(StrEnum):
     HEADER = "header"  # the client asked by x-crossover-backend and may
     RULE = "rule"  # a rule of routing.rules matched
     REGIME = "regime"  # policies `threshold` and `consolidate`: the favoured role of the moment
+    STATE = "state"  # it names something that only the engine which made it has
+    AFFINITY = "affinity"  # it stays where most of its prompt is cached
     CHEAPER = "cheaper"  # policy `marginal`: the smaller predicted delay
     ROOM = "room"  # policy `overflow`: speculative below leave_at
     OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at; `consolidate`: the favoured one fails
@@ -104,7 +106,8 @@ class Traits(NamedTuple):
     `session` that the request names engine-side session state; `asked` is the role the client asked for by header;
     `max_tokens` is the most that one sequence may generate, None where the client set no limit. `prefix` tells which
     prompts begin alike: a hash for each block of 512 tokens, of that block and all before it; `conversation` is a hash
-    of what the client calls the conversation, 0 where it has no name.
+    of what the client calls the conversation, 0 where it has no name; `state` one of the state that `session` speaks
+    of, 0 where it has no name either.
     """
 
     weight: int = 1
@@ -117,6 +120,25 @@ class Traits(NamedTuple):
     max_tokens: int | None = None
     prefix: tuple[int, ...] = ()
     conversation: int = 0
+    state: int = 0
+
+
+class Whereabouts(NamedTuple):
+    """Where what a request needs is believed to be: tokens of its prompt that either engine has cached, `home`, the
+    role that holds more of them or had the conversation last, and the role that holds the `state` it names. None where
+    neither does."""
+
+    speculative_tokens: int = 0
+    baseline_tokens: int = 0
+    home: Role | None = None
+    state: Role | None = None
+
+    def at(self, role: Role) -> int:
+        """Tokens cached on one role."""
+        return self.speculative_tokens if role is SPECULATIVE else self.baseline_tokens
+
+
+NOWHERE = Whereabouts()
 
 
 class BackendLoad(NamedTuple):
@@ -207,7 +229,8 @@ class Because(NamedTuple):
     """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
 
     `recent_failures` are the speculative backend's, which weigh as load on it. `costs` are None where no measured
-    curves tell them; `learned` says that the curves were corrected by live traffic.
+    curves tell them. The two after them are the tokens of the prompt that either engine was believed to have cached;
+    `learned` says that the curves were corrected by live traffic.
     """
 
     policy: Policy
@@ -219,6 +242,8 @@ class Because(NamedTuple):
     regime: Role
     recent_failures: int = 0
     costs: Costs | None = None
+    speculative_cached: int = 0
+    baseline_cached: int = 0
     learned: bool = False
 
     @property
@@ -252,7 +277,10 @@ class Usage(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say.
-    `kv_tokens` is the size of its KV pool."""
+
+    `kv_tokens` is how many tokens its cache holds, 0 where it keeps no prefixes; `started` is a number that is another
+    after each start.
+    """
 
     model: str | None = None
     version: str | None = None
@@ -262,6 +290,7 @@ class EngineFacts:
     speculative_algorithm: str | None = None
     speculative_adaptive: bool = False
     kv_tokens: int | None = None
+    started: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +298,9 @@ class EngineLoad:
     """One poll of an engine's own load. `at_s` is the engine's wall-clock instant of the snapshot, unix seconds.
 
     `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) summed
-    over data-parallel `ranks`, which step side by side; None where the engine has none. `generated` are the tokens
-    that it has generated since its start, None where it does not say.
+    over data-parallel `ranks`, which step side by side; None where the engine has none. `kv_tokens` is how many tokens
+    its cache holds, over all ranks. `generated` are the tokens that it has generated since its start, None where it
+    does not say.
     """
 
     running: int
@@ -281,6 +311,7 @@ class EngineLoad:
     moments: tuple[float, ...] | None = None
     version: str | None = None
     ranks: int = 1
+    kv_tokens: int | None = None
     generated: float | None = None
 
 

@@ -66,12 +66,15 @@ async def _demo(options: argparse.Namespace) -> int:
     from proxy.lab.demo import Demo  # noqa: PLC0415 - the laboratory is loaded for the demo alone
 
     try:
-        demo = Demo(options.curve, options.policy, options.time_scale)
+        demo = Demo(options.curve, options.policy, options.time_scale, options.placement)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(demo.stop)
             await demo.start()
-            settings = _overridden(demo.settings(), options)
-            return await serve(settings, lambda: settings, greet=lambda app: demo.greet(app.port, app.admin_port))
+
+            def settings() -> Settings:
+                return _overridden(demo.settings(), options)
+
+            return await serve(settings(), settings, greet=lambda app: demo.greet(app.port, app.admin_port))
     except (ConfigError, ValueError, TimeoutError) as error:
         print(str(error) or "the embedded engines did not start in time; try again", file=sys.stderr)  # noqa: T201
         return FAILED

@@ -7,6 +7,7 @@ routing/, the meaning of bytes in protocol/, sockets in wire/, how an answer is 
 import asyncio
 
 from proxy.dispatch import Assignment
+from proxy.dispatch.holders import keep_made, require_holder
 from proxy.errors import (
     BackendBroken,
     BackendBusy,
@@ -15,7 +16,6 @@ from proxy.errors import (
     FirstByteTimeout,
     QueueFull,
     QueueTimeout,
-    SessionUnrouted,
     ShuttingDown,
     Side,
     UpstreamError,
@@ -23,11 +23,10 @@ from proxy.errors import (
 )
 from proxy.hearing import Hearing, Trouble
 from proxy.means import Means
-from proxy.model import Decision, Outcome, RequestFacts, Traits, Usage
+from proxy.model import Decision, Dialect, Outcome, RequestFacts, Traits, Usage
 from proxy.protocol import headers, openai
 from proxy.protocol.routes import Route
 from proxy.routing.breaker import Event
-from proxy.routing.policy import preference
 from proxy.state.backend import Backend
 from proxy.wire.attempt import BUSY, CLIENT_FAULT, FAILED, GOOD, Opened, open_answer
 from proxy.wire.body import Body
@@ -46,6 +45,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 # Bound once, like the verdicts.
 FINISHED, FAILED_BEFORE_COMMIT, SUCCESS = Outcome.FINISHED, Outcome.FAILED_BEFORE_COMMIT, Event.SUCCESS
+RESPONSES = Dialect.RESPONSES
 # Of a request whose body has not been read, and of one without an answer.
 UNREAD, NO_USAGE = Traits(), Usage()
 
@@ -176,13 +176,12 @@ class Trip:
             named.get(b"content-type", b""),
             named.get(b"content-encoding", b""),
             headers.asked_role(named.get(b"x-crossover-backend")),
+            prefixed=self._desk.rules.affine,
+            key=named.get(b"x-smg-routing-key") or named.get(b"x-session-id", b""),
         )
         self._read_s = self._admitted_s = self._sent_s = self._desk.clock()
-        if self._traits.session and preference(self._desk.rules, self._traits) is None:
-            raise SessionUnrouted(
-                "session_params and previous_response_id name state that only one engine has; add a rule such as "
-                "{when: session, role: baseline} to routing.rules, so that all such requests go to the same backend"
-            )
+        if self._traits.session:
+            require_holder(self._desk, self._traits)
         admission = self._means.admission
         assignment = admission.at_once(self._traits, self._id, self._route.template)
         if assignment is None:
@@ -267,6 +266,8 @@ class Trip:
         """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
         if self._first_failure is not None or not self._desk.serves_beside(failed):
             return False
+        if self._traits.state and self._desk.holder(self._traits.state) is not None:
+            return False  # no other engine has what it names
         return trouble.free or self._desk.may_retry()
 
     async def _move(self, first: Assignment, trouble: Trouble) -> None:
@@ -324,6 +325,8 @@ class Trip:
         )
         self._passage = passage
         self._status = opened.status
+        if self._route.dialect is RESPONSES:  # a stream says its id at once, before anybody can ask for it
+            keep_made(self._desk, self._assignment, passage.made)
         self._free()  # nothing is sent twice from here on, and streams last long
         if opened.verdict is GOOD:
             self._hearing.served()
@@ -332,6 +335,8 @@ class Trip:
             self._hearing.refused()
         await passage.run(self._request, self._stamps())
         self._conclude(passage)
+        if self._route.dialect is RESPONSES:
+            keep_made(self._desk, self._assignment, passage.made)
 
     def _greet(self, opened: Opened) -> None:
         """A good first event closes a half-open circuit at once; it must not wait for a long stream's end."""

@@ -33,6 +33,8 @@ REASONS = {
     Reason.HEADER: "The client asked by `x-crossover-backend`, and `routing.allow_header` lets it.",
     Reason.RULE: "A rule of `routing.rules` matched.",
     Reason.REGIME: "Policies `threshold` and `consolidate`: the role that is favoured now.",
+    Reason.STATE: "It names a stored response or a session, which only the engine that made it has.",
+    Reason.AFFINITY: "Its conversation stays where most of its prompt is cached (`routing.affinity`).",
     Reason.CHEAPER: "Policy `marginal`: the backend where the request adds less delay, by measured curves.",
     Reason.ROOM: "Policy `overflow`: the speculative backend is below `leave_at`.",
     Reason.OVERFLOW: "The speculative backend is at `leave_at`; policy `consolidate`: the favoured one fails fast.",
@@ -40,6 +42,7 @@ REASONS = {
     Reason.OTHER_FULL: "The other backend was preferred and is at `max_in_flight`.",
     Reason.RAMPING: "The other backend was preferred, has just recovered, and is given its share bit by bit.",
     Reason.FAILOVER: "The other backend has just failed this request.",
+    Reason.PROBE: "Policies `marginal` and `consolidate`: the other one, to see how fast it is (`routing.learn`).",
     Reason.ALL_DOWN: "No backend is eligible: routed as if all were.",
     Reason.FULL: "Never counted here: without room a request waits, or is refused with a code below.",
 }

@@ -138,13 +138,13 @@ PATH_MUTANTS = (
         "timeouts",
         (
             "proxy/wire/stall.py",
-            "        due_s = max(self._since_s, self._heard_s()) + side.limit_s\n",
-            "        due_s = self._born_s + side.limit_s\n",
+            "        due_s = max(self._since_s, self._heard_s()) + self.limit_s\n",
+            "        due_s = self._born_s + self.limit_s\n",
         ),
         (
             "proxy/wire/stall.py",
-            "        self.stalled: Side | None = None\n",
-            "        self.stalled: Side | None = None\n        self._born_s = self._since_s\n",
+            "        self.stalled = False\n",
+            "        self.stalled = False\n        self._born_s = self._since_s\n",
         ),
         ("proxy/wire/stall.py", '        "stalled",\n', '        "_born_s",\n        "stalled",\n'),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes.plain_desk import PlainDesk
 from fakes.rig import BASELINE, Rig
-from fakes.speeds import of_both
+from fakes.speeds import bucket, curves, of_both
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ from proxy.model import (
 from proxy.routing.breaker import Event
 from proxy.routing.curves import Curves
 from proxy.routing.health import Evidence
-from proxy.routing.rules import RequestRule, RuleKind
+from proxy.routing.rules import Affinity, RequestRule, RuleKind
 from proxy.wire.admission import Admission, QueueRules
 
 ENDS = {
@@ -39,6 +39,8 @@ ENDS = {
 }
 WEIGHTS = st.sampled_from([1, 1, 1, 2, 7, 30])
 ASSIGN = st.tuples(st.just("assign"), WEIGHTS, st.sampled_from([None, None, None, *ROLES]))
+# A turn of one of few conversations, of so many blocks.
+TURN = st.tuples(st.just("turn"), st.integers(0, 3), st.sampled_from([1, 2, 5, 9]))
 END = st.tuples(st.just("end"), st.sampled_from(sorted(ENDS)), st.integers(0, 50))
 WAIT = st.tuples(st.just("wait"), st.sampled_from([0.001, 0.5, 1.0, 3.0, 10.0, 50.0]), st.none())
 SIGN = st.tuples(st.just("sign"), st.sampled_from(ROLES), st.sampled_from(Evidence))
@@ -52,8 +54,12 @@ PIN = st.tuples(st.just("pin"), st.sampled_from([None, None, *ROLES]), st.none()
 LIMIT = st.tuples(st.just("limit"), st.sampled_from(ROLES), st.sampled_from([None, 3, 9]))
 QUIET = DRAIN | SAID | PIN | LIMIT
 STEPS = st.lists(ASSIGN | ASSIGN | END | WAIT | WAIT | SIGN | OUTAGE | BURST, min_size=20, max_size=80)
+TURNS = st.lists(ASSIGN | TURN | TURN | END | WAIT | SIGN | OUTAGE | BURST | QUIET, min_size=20, max_size=80)
 # Where the two cross, so that both are chosen; without curves for one case, and policies that only tell the costs.
 CROSSING = of_both({1: 90.0, 4: 220.0, 12: 300.0}, {1: 60.0, 4: 210.0, 12: 480.0})
+PRICED = curves(bucket({1: 90.0, 4: 220.0, 12: 300.0}, {1: 60.0, 4: 210.0, 12: 480.0}, 1024, (800.0, 900.0)))
+# Room for two conversations; one of three blocks more than elsewhere is long.
+AFFINITY = Affinity(min_cached_tokens=3 * 512, cache_tokens=14 * 512)
 POLICIES = [
     (Policy.THRESHOLD, None),
     (Policy.OVERFLOW, None),
@@ -77,6 +83,9 @@ class Pair:
             self.rig.now_s += first
         elif name == "assign":
             self.assign(Traits(weight=first, asked=second, session=first == 2, max_tokens=20 if first == 7 else None))
+        elif name == "turn":
+            blocks = tuple(100 * first + at for at in range(1, second + 1))
+            self.assign(Traits(prompt_bytes=2048 * second, prefix=blocks))
         elif name == "sign":
             self.observe(first, second)
         elif name == "outage":
@@ -188,6 +197,26 @@ def test_desk_decides_as_the_plain_one_when_limits_drains_and_pins_change_in_bet
 ) -> None:
     more = {"ramp_s": ramp_s, "allow_header": allow_header, "request_rules": request_rules}
     pair = Pair((None, None), policy=policy[0], curves=policy[1], smoothing_s=2.0, min_dwell_s=0.0, **more)
+    for step in steps:
+        pair.step(*step)
+        pair.assert_same()
+
+
+@settings(max_examples=120)
+@given(
+    TURNS,
+    st.sampled_from([*POLICIES, (Policy.MARGINAL, PRICED), (Policy.OVERFLOW, PRICED)]),
+    st.sampled_from([(None, None), (8, 16), (4, None)]),
+    st.sampled_from([None, AFFINITY]),
+)
+def test_desk_keeps_conversations_as_the_plain_one_does(
+    steps: list[tuple[str, Any, Any]],
+    policy: tuple[Policy, Curves | None],
+    limits: tuple[int | None, int | None],
+    affinity: Affinity | None,
+) -> None:
+    more = {"smoothing_s": 2.0, "min_dwell_s": 0.0, "affinity": affinity}
+    pair = Pair(limits, policy=policy[0], curves=policy[1], **more)
     for step in steps:
         pair.step(*step)
         pair.assert_same()

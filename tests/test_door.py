@@ -132,7 +132,6 @@ async def test_health_is_answered_while_the_door_is_closed(app: App) -> None:
         ("POST", "/flush_cache", 403, "route_refused"),
         ("GET", "/flush_cache", 403, "route_refused"),
         ("POST", "/update_weights_from_disk", 403, "route_refused"),
-        ("GET", "/v1/responses/resp_1", 403, "route_refused"),
         ("GET", "/v1/realtime", 501, "upgrade_not_supported"),
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("DELETE", "/v1/models", 405, "method_not_allowed"),

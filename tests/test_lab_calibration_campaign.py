@@ -39,13 +39,15 @@ async def carried_out(folder: Path, place: Cut) -> Findings:
     """One run in a folder, whatever the folder holds; a cut is passed over."""
     record = Record(folder)
     facts = await place.facts()
-    record.begin(Run(AIM, facts, "2026-01-01T00:00:00Z"))
-    campaign = Campaign(AIM, place, facts, record.measurements)
+    known = () if record.run is None else record.run.prefills
+    record.begin(run := Run(AIM, facts, "2026-01-01T00:00:00Z", prefills=known))
+    campaign = Campaign(AIM, place, facts, record.measurements, known)
     try:
-        await campaign.carry_out(record.add)
+        await campaign.carry_out(record.add, lambda found: record.note(replace(run, prefills=tuple(found))))
     except asyncio.CancelledError:
         assert not campaign.finished
-    return conclude(AIM, facts, campaign.measurements, measured_at="x", spent_s=campaign.spent_s)
+    found = {"measured_at": "x", "spent_s": campaign.spent_s, "prefills": campaign.prefills}
+    return conclude(AIM, facts, campaign.measurements, **found)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cells", [1, 17, 30])
@@ -65,7 +67,9 @@ async def test_a_run_cut_in_the_middle_goes_on_and_ends_with_the_verdict_of_a_wh
 async def test_the_time_of_an_earlier_run_counts_towards_the_budget(tmp_path: Path) -> None:
     before = await carried_out(tmp_path, stand(cells=12))
     after = await carried_out(tmp_path, stand(cells=0))
-    assert after.spent_s == pytest.approx(sum(one.spent_s for one in before.measurements))
+    assert after.spent_s == pytest.approx(sum(one.spent_s for one in (*before.measurements, *before.prefills)))
+    assert after.prefills == before.prefills
+    assert len(after.prefills) == 2
 
 
 async def test_where_it_stands_is_told_while_it_runs() -> None:

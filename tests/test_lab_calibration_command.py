@@ -119,7 +119,7 @@ async def test_a_disk_that_takes_no_cell_ends_the_run_without_a_traceback(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def full(self: Campaign, keep: object) -> None:
+    async def full(self: Campaign, *keep: object) -> None:
         raise ConfigError("--out: No space left on device")
 
     monkeypatch.setattr(Campaign, "carry_out", full)

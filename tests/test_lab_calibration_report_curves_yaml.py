@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from proxy.config.curves_file import read_curves
 from proxy.config.variables import substituted
 from proxy.lab.calibration.advice.choices import speed_curve
-from proxy.lab.calibration.report.curves_yaml import number, quoted, text
+from proxy.lab.calibration.report.curves_yaml import text
 from proxy.lab.calibration.values import Arm, Findings
+from proxy.lab.speeds_file import number, quoted
 from proxy.model import Placement, Role
 from proxy.routing.curves import Curves
 

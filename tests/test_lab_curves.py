@@ -142,3 +142,14 @@ def test_step_time_from_a_fit_needs_a_fit() -> None:
 def test_step_time_from_a_fit_grows_with_context() -> None:
     time = curves.find("rtx6kpro_kimi26_v1_dcp1_ctx10k").step_time(Role.SPECULATIVE, fitted=True)
     assert time.step_ms(8, 40_000) > 1.2 * time.step_ms(8, 0)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_slowed_curve_is_slower_at_everything_alike(role: Role) -> None:
+    plain = curves.find(curves.DEFAULT_CURVE)
+    slow = curves.slowed(plain, 4.0)
+    for batch in (1, 3, 17, 90):
+        plain_ms, slow_ms = (one.step_time(role).step_ms(batch, 0.0) for one in (plain, slow))
+        assert slow_ms == pytest.approx(4.0 * plain_ms)
+    assert slow.prefill_tokens_per_s == plain.prefill_tokens_per_s / 4.0
+    assert slow.tokens_per_step == plain.tokens_per_step

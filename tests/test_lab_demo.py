@@ -1,35 +1,94 @@
-"""The demo's settings follow its curve."""
+"""The demo's settings follow its curve, and its engines' very speeds lie in the file that they name."""
 
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import aiohttp
 import pytest
+from fakes.proxy import running, url
 
+from proxy.config import override
 from proxy.errors import ConfigError
 from proxy.lab.demo import Demo
+from proxy.model import ROLES, Placement, Policy, Role
+
+Make = Callable[..., Demo]
 
 
-def _with_ports(demo: Demo) -> Demo:
-    demo._ports.update({role: 40000 + number for number, role in enumerate(("speculative", "baseline"))})
-    return demo
+@pytest.fixture
+def demo() -> Iterator[Make]:
+    """Makes demos whose engines never start."""
+    made: list[Demo] = []
+
+    def make(curve: str | None = None, policy: str | None = None, time_scale: float = 1.0, **more: Placement) -> Demo:
+        made.append(Demo(curve, policy, time_scale, **more))
+        made[-1]._ports.update({role: 40000 + number for number, role in enumerate(ROLES)})
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.remove()
 
 
-def test_thresholds_lie_around_the_crossing_of_the_curve() -> None:
-    settings = _with_ports(Demo(None, None, 1.0)).settings()
-    assert settings.routing.policy == "threshold"
+def test_it_routes_by_the_speeds_of_its_own_engines(demo: Make) -> None:
+    one = demo()
+    rules = one.settings().rules()
+    assert rules.effective_policy is Policy.MARGINAL
+    assert rules.curves is not None
+    (context,) = rules.curves.contexts
+    for point in one.curve.points:
+        for role in Role:
+            curve = context.of(role)
+            assert curve is not None
+            assert curve.tok_s(point.concurrency) == pytest.approx(point.of(role), rel=1e-5)
+    assert context.prefill_tok_s == (one.curve.prefill_tokens_per_s,) * 2
+
+
+def test_slower_engines_have_slower_speeds_in_the_file(demo: Make) -> None:
+    quick, slow = (demo(time_scale=scale).settings().rules().curves for scale in (1.0, 4.0))
+    assert quick is not None and slow is not None
+    assert quick.contexts[0].baseline is not None and slow.contexts[0].baseline is not None
+    assert slow.contexts[0].baseline.tok_s(8) == pytest.approx(quick.contexts[0].baseline.tok_s(8) / 4, rel=1e-5)
+    assert slow.contexts[0].prefill_tok_s[0] == pytest.approx((quick.contexts[0].prefill_tok_s[0] or 0.0) / 4)
+
+
+def test_on_shared_gpus_one_engine_at_a_time_is_favoured(demo: Make) -> None:
+    settings = demo(placement=Placement.SHARED).settings()
+    assert settings.placement is Placement.SHARED
+    assert settings.rules().effective_policy is Policy.CONSOLIDATE
+
+
+def test_thresholds_lie_around_the_crossing_of_the_curve(demo: Make) -> None:
+    settings = demo(policy="threshold").settings()
     assert (settings.routing.enter_at, settings.routing.leave_at) == (3, 6)
 
 
-def test_a_curve_on_which_speculation_never_pays_pins_the_baseline() -> None:
-    settings = _with_ports(Demo("seed", None, 1.0)).settings()
-    assert (settings.routing.policy, settings.routing.pin) == ("pinned", "baseline")
+@pytest.mark.parametrize(("curve", "pin"), [("seed", "baseline"), ("amd_mi355x_kimi25_eagle3_bf16", "speculative")])
+def test_what_is_pinned_is_the_faster_one(demo: Make, curve: str, pin: str) -> None:
+    assert demo(curve, "pinned").settings().routing.pin == pin
 
 
-def test_a_curve_on_which_speculation_always_pays_pins_the_speculative() -> None:
-    settings = _with_ports(Demo("amd_mi355x_kimi25_eagle3_bf16", None, 1.0)).settings()
-    assert (settings.routing.policy, settings.routing.pin) == ("pinned", "speculative")
+@pytest.mark.parametrize("policy", Policy)
+def test_the_policy_asked_for_is_taken_on_every_curve(demo: Make, policy: Policy) -> None:
+    placement = Placement.SHARED if policy is Policy.CONSOLIDATE else Placement.SEPARATE
+    assert demo("seed", policy.value, placement=placement).settings().routing.policy == policy
 
 
-@pytest.mark.parametrize("policy", ["threshold", "overflow", "pinned"])
-def test_the_policy_asked_for_is_taken_on_every_curve(policy: str) -> None:
-    assert _with_ports(Demo("seed", policy, 1.0)).settings().routing.policy == policy
+def test_a_change_of_its_configuration_is_taken_over(demo: Make) -> None:
+    one = demo()
+    assert one.settings().routing.policy is Policy.AUTO
+    (path,) = [path for path in one.settings().sources.marks if path.name == "crossover.yaml"]
+    path.write_text(path.read_text().replace("policy: auto", "policy: overflow"))
+    assert one.settings().routing.policy is Policy.OVERFLOW
+
+
+def test_its_folder_goes_with_it(demo: Make) -> None:
+    one = demo()
+    folders = {path.parent for path in one.settings().sources.marks}
+    assert all(folder.is_dir() for folder in folders)
+    one.remove()
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_an_unknown_curve_is_answered_with_the_known_ones() -> None:
@@ -37,9 +96,33 @@ def test_an_unknown_curve_is_answered_with_the_known_ones() -> None:
         Demo("nonesuch", None, 1.0)
 
 
-def test_the_greeting_names_the_ports_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    Demo("seed", "overflow", 1.0).greet(30000, 29000)
+def test_the_greeting_names_the_ports_the_verdict_and_the_files(demo: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    one = demo("seed", "overflow")
+    one.settings()
+    one.greet(30000, 29000)
     said = capsys.readouterr().out
     assert "http://127.0.0.1:30000" in said
     assert "never pays" in said
     assert "the rest on baseline" in said
+    found = re.search(r"Configuration and speeds: (\S+)", said)
+    assert found is not None
+    assert (Path(found[1]) / "curves.yaml").is_file()
+
+
+@pytest.mark.parametrize("placement", Placement)
+async def test_both_engines_answer_and_a_decision_tells_what_each_would_have_cost(placement: Placement) -> None:
+    demo = Demo(None, None, 0.05, placement)
+    try:
+        await demo.start()
+        free = {"listen.host": "127.0.0.1", "listen.port": 0, "admin.port": 0}
+        async with running(override(demo.settings(), free)) as app, aiohttp.ClientSession() as client:
+            for role in Role:
+                asked = {"model": "demo", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+                wish = {"x-crossover-backend": role.value}
+                async with client.post(url(app, "/v1/chat/completions"), json=asked, headers=wish) as answer:
+                    assert (answer.status, answer.headers["x-crossover-backend"]) == (200, role.value)
+            async with client.post(url(app, "/v1/chat/completions"), json=asked) as answer:
+                told = answer.headers["x-crossover-because"]
+                assert "speculative_cost_s=" in told and "baseline_cost_s=" in told
+    finally:
+        await demo.stop()

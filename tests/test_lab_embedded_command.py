@@ -55,6 +55,21 @@ async def _ended(process: Process) -> int:
         return await process.wait()
 
 
+async def test_two_engines_on_the_same_gpus_say_two_ports_speculative_first() -> None:
+    async with _process("--die-with-parent", "--shared") as process, aiohttp.ClientSession() as http:
+        assert process.stdout is not None
+        word, *ports = (await process.stdout.readline()).split()
+        assert word == b"ready"
+        drafts = []
+        for port in map(int, ports):
+            async with http.get(f"http://127.0.0.1:{port}/server_info") as answer:
+                drafts.append((await answer.json())["speculative_algorithm"])
+        assert drafts == ["EAGLE3", None]
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await _ended(process) == 0
+
+
 async def test_it_says_its_port_and_ends_with_its_parent() -> None:
     async with _process("--die-with-parent", "--role", "speculative") as process:
         url = await _url(process)

@@ -45,7 +45,7 @@ def test_a_closed_loop_asks_again_only_when_an_answer_has_ended() -> None:
     source = Closed(2).source(0.0, 1)
     assert [source.take().at_s, source.take().at_s] == [0.0, 0.0]
     assert source.next_at_s == NEVER_S
-    source.ended(3.5)
+    source.ended(3.5, 0)
     assert source.next_at_s == 3.5
     assert source.take().at_s == 3.5
 

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from proxy.lab.curves import find
-from proxy.lab.simulation.arms import Bench, names
+from proxy.lab.simulation.arms import Bench, arm, names
 from proxy.lab.simulation.arrivals import Arrivals, Closed, Gamma, Sizes
 from proxy.lab.simulation.cells import Cell, Conduct, Row, compare
+from proxy.lab.simulation.course import Course, Loss, read_shifts
+from proxy.lab.simulation.goals import Slo
 from proxy.lab.simulation.pace import paces
 from proxy.lab.simulation.plots import pictures
 from proxy.lab.simulation.rows import as_json, table
-from proxy.lab.simulation.tally import Slo, regret, span
-from proxy.model import Placement
+from proxy.lab.simulation.tally import regret, shortfall, span
+from proxy.model import SPECULATIVE, Placement
 
 KIMI, TREE, SEED = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21", "seed"
 QUICK = Conduct(requests=500, seeds=3)
@@ -168,3 +170,43 @@ def test_every_way_runs_on_any_curve(name: str) -> None:
     said = [each for each in names() if each != "pinned"]
     rows = _rows(*said, "pinned:baseline", name=name, conduct=Conduct(100, 1, oracles=()))
     assert [row.policy for row in rows] == [*said, "pinned:baseline"]
+
+
+def test_acceptance_that_falls_makes_answers_slower_and_o2_knows_it() -> None:
+    course = Course(shifts=read_shifts("0.55@0s"))
+    (usual,) = _rows("only_speculative", conduct=Conduct(400, 3, oracles=()))
+    conduct = Conduct(400, 3, oracles=("o1", "o2"), course=course)
+    fallen = _rows("marginal", "only_speculative", "least_delay", conduct=conduct)
+    assert fallen[1].tally.mean_e2e_s > 1.5 * usual.tally.mean_e2e_s
+    assert set(fallen[0].oracle) == {"o2"}
+    by_name = {row.policy: row for row in fallen}
+    # The policy goes by the curve as it was measured; a rule with the true speeds is as good as ever.
+    assert by_name["marginal"].regret["o2"].mean > by_name["least_delay"].regret["o2"].mean + 0.03
+    assert by_name["least_delay"].regret["o2"].mean < 0.05
+
+
+def test_an_engine_that_is_lost_costs_goodput() -> None:
+    course = Course(losses=(Loss(SPECULATIVE, 200.0, 30.0),))
+    (row,) = _rows("marginal", load=0.5, conduct=Conduct(600, 1, oracles=(), course=course))
+    (calm,) = _rows("marginal", load=0.5, conduct=Conduct(600, 1, oracles=()))
+    assert row.tally.failed > 0.0 == calm.tally.failed
+    assert row.tally.goodput < calm.tally.goodput
+    assert row.course == ("lose speculative@200s+30s",)
+
+
+def test_regret_in_goodput_is_the_share_that_an_oracle_serves_well_beyond_ours() -> None:
+    assert shortfall([0.9, 0.7], [0.95, 0.85]).mean == pytest.approx(0.1)
+    rows = _rows("only_baseline", conduct=Conduct(400, 3, Slo(2.0, 0.03), oracles=("o2",)))
+    row = json.loads(as_json(rows))["rows"][0]
+    expected = row["oracle_goodput"]["o2"] - row["goodput"]
+    assert row["regret_goodput"]["o2"]["mean"] == pytest.approx(expected)
+    assert expected > 0.3
+
+
+def test_goals_reach_the_policy_only_where_asked() -> None:
+    curve = find(KIMI)
+    goals = Slo(1.0, 0.03)
+    for slo, expected in ((None, None), (goals, (1.0, 0.03))):
+        bench = Bench(curve, Placement.SEPARATE, paces(curve, 8), 8, slo)
+        told = arm("marginal", bench).settings.routing.slo.goals()
+        assert expected == (None if told is None else (told.ttft_s, told.tpot_s))

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from proxy.__main__ import main
+from proxy.lab.simulation.arms import CONTROLS
 
 KIMI = "rtx6kpro_kimi26_v1_dcp1_ctx0"
-SMALL = ("--requests", "200", "--seeds", "3", "--max-in-flight", "32")
+SMALL = ("--requests", "200", "--seeds", "3", "--max-in-flight", "32", "--no-controls")
 
 
 def _said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -34,7 +35,57 @@ def test_a_run_prints_a_block_for_each_cell_and_writes_a_row_for_each_way(
         (curve, load, policy) for curve in (KIMI, "seed") for load in (0.1, 0.4) for policy in ("marginal", "faster")
     ]
     assert said.count("separate GPUs, poisson") == 4
+    assert "worst of 4 cells" in said
     assert "a minute on a core" in said.splitlines()[-1]
+
+
+def test_every_table_has_the_control_arms_beside_the_policies(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.json"
+    argv = ("--policy", "overflow,faster", "--load", "0.2", "--oracles", "none", "--json", str(path), *SMALL[:-1])
+    said = _said(capsys, *argv)
+    rows = json.loads(path.read_bytes())["rows"]
+    assert [row["policy"] for row in rows] == ["overflow", "faster", *(name for name in CONTROLS if name != "faster")]
+    assert [row["policy"] for row in rows if row["control"]] == [name for name in CONTROLS if name != "faster"]
+    assert "worst of" not in said
+
+
+def test_what_happens_meanwhile_is_said_in_the_table_and_in_rows(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.json"
+    course = ("--acceptance", "0.7@20s", "--lose", "speculative@30s+10s", "--aborts", "0.1", "--dispersion", "0.1")
+    argv = ("--load", "0.4", "--oracles", "o2", "--polls", "--route-by-slo", *course, "--json", str(path), *SMALL)
+    said = _said(capsys, "--curve", KIMI, *argv)
+    words = ["acceptance 0.7@20s", "lose speculative@30s+10s", "aborts 0.1", "dispersion 0.1"]
+    (row,) = json.loads(path.read_bytes())["rows"]
+    assert row["course"] == words
+    assert ", ".join(words) in said.splitlines()[0]
+    assert row["gone"] > 0
+    assert "gone" in said.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("--acceptance", "0.5@soon"), "could not convert"),
+        (("--acceptance", "0@5"), "above 0"),
+        (("--acceptance", "0.5@9,1@3"), "instants must rise"),
+        (("--acceptance", "1/0.5@0"), "some time"),
+        (("--lose", "drafter@3+1"), "drafter"),
+        (("--lose", "baseline@3+0"), "some time"),
+        (("--dispersion", "-1"), "dispersion"),
+    ],
+)
+def test_a_course_that_means_nothing_is_bad_usage_and_says_why(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], why: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["simulate", *argv])
+    said = capsys.readouterr().err
+    assert argv[0] in said
+    assert why in said
 
 
 def test_more_processes_write_the_same_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -52,10 +103,13 @@ def test_traffic_of_every_kind_is_taken(capsys: pytest.CaptureFixture[str], tmp_
     ]
     trace.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     path = tmp_path / "rows.json"
-    kinds = f"poisson,gamma:3,closed:4,{trace}"
+    kinds = f"poisson,gamma:3,closed:4,alternating:0.1/0.3/60,turns:2/5,code,chat,{trace}"
     _said(capsys, "--arrivals", kinds, "--load", "0.2", "--oracles", "o2", "--json", str(path), *SMALL)
     found = [(row["arrivals"], row["load"]) for row in json.loads(path.read_bytes())["rows"]]
-    assert found == [("poisson", 0.2), ("gamma:3", 0.2), ("closed:4", None), ("talk", 0.2)]
+    assert found == [
+        *(("poisson", 0.2), ("gamma:3", 0.2), ("closed:4", None), ("alternating:0.1/0.3/60", 0.2)),
+        *(("turns:2/5", 0.2), ("code", 0.2), ("chat", 0.2), ("talk", 0.2)),
+    ]
 
 
 def test_a_curve_from_a_file_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -71,7 +125,10 @@ def test_a_curve_from_a_file_is_taken(capsys: pytest.CaptureFixture[str], tmp_pa
         (("--policy", "fastest"), "no policy or control arm is called 'fastest'"),
         (("--policy", "overflow:many"), "'many' is no number"),
         (("--curve", "nowhere"), "no curve called 'nowhere'"),
-        (("--arrivals", "gamma:0"), "needs a number above 0"),
+        (("--arrivals", "gamma:0"), "0 is not above 0"),
+        (("--arrivals", "turns:0.5"), "a question at least"),
+        (("--arrivals", "alternating:0.1"), "not enough values"),
+        (("--dispersion", "0.9"), "mend: stay below 0.49"),
         (("--arrivals", "tides"), "neither a kind of traffic nor a file"),
         (("--max-in-flight", "5000"), "at most 512"),
     ],
@@ -84,7 +141,9 @@ def test_what_means_nothing_is_refused_with_its_mend(
     assert "mend: " in refused or "known curves" in refused
 
 
-@pytest.mark.parametrize("argv", [("--load", "0"), ("--seeds", "-1"), ("--oracles", "o9"), ("--slo", "3")])
+@pytest.mark.parametrize(
+    "argv", [("--load", "0"), ("--seeds", "-1"), ("--oracles", "o9"), ("--slo-ttft", "0"), ("--aborts", "1")]
+)
 def test_numbers_out_of_range_are_bad_usage(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["simulate", *argv])

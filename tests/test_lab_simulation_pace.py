@@ -56,7 +56,7 @@ def test_the_last_step_of_an_answer_yields_as_much_too_much_as_drawn_lengths_do(
 def test_an_adaptive_engine_is_the_faster_one_at_each_batch_less_its_tax() -> None:
     curve = find(TREE)
     both = paces(curve, 128)
-    taxed = adaptive(curve, both, 0.1)
+    taxed = adaptive(both, 0.1)
     for batch in (1, 8, 32, 64, 128):
         drafted, plain = (both[role].tok_s(batch) for role in ROLES)
         assert taxed.tok_s(batch) == pytest.approx(max(drafted, plain / 1.1))

@@ -199,3 +199,19 @@ def test_single_steps_take_many_times_the_computing() -> None:
     _stepped({Role.BASELINE: _engine(curve, Role.BASELINE)}, offers, lambda _: Role.BASELINE)
     # Some twenty times; a twin that goes through all of its batch at each event is not worth having.
     assert time.process_time() - between_s > 5 * (between_s - began_s)
+
+
+def test_a_first_token_on_shared_gpus_comes_a_step_of_its_own_engine_after_its_prompt() -> None:
+    quick, slow = (Pace((0.0, *[step_s] * 4), (0.0, *[1.0] * 4)) for step_s in (0.1, 0.3))
+    bounds = Bounds(4, KV_TOKENS, 8000.0)
+    one, other = Station(quick, bounds), Station(slow, bounds)
+    gpus = Gpus(one, other)
+    gpus.submit(other, Task(0, 100), 0.0)
+    while gpus.next_at_s < 1.0:
+        gpus.fire()
+    task = Task(800, 10)
+    gpus.submit(one, task, 1.0)
+    while task.first_at_s == float("inf"):
+        gpus.fire()
+    # 0.1 s for the prompt and 0.1 s for a step; the other engine's step comes after it.
+    assert task.first_at_s == pytest.approx(1.2)

@@ -32,7 +32,7 @@ class _Told:
         self.bench = Bench(curve, Placement.SEPARATE, paces(curve, 64), 64)
         bounds = dict.fromkeys(ROLES, Bounds(64, KV_TOKENS, curve.prefill_tokens_per_s))
         self.trial = Trial(arm(said, self.bench), bounds, open_source(iter(offers)), Course(polled=polled))
-        self.desk = self.trial._desk
+        self.desk = self.trial.desk
         self.loads: dict[Role, list[EngineLoad]] = {role: [] for role in ROLES}
         self.heard: list[RequestFacts] = []
         observe, hear = self.desk.observe_load, self.desk.heard

@@ -113,6 +113,16 @@ def test_fields_stand_in_their_order() -> None:
     assert logs.request_line(FULL, AT).endswith(end)
 
 
+def test_what_rules_and_costs_look_at_is_told_where_the_request_has_it() -> None:
+    wishes = FULL.traits._replace(constrained=True, session=True, max_tokens=300)
+    told = logs.request_fields(FULL._replace(traits=wishes))
+    assert {name: told[name] for name in told.keys() - logs.request_fields(FULL).keys()} == {
+        "constrained": True,
+        "session": True,
+        "max_tokens": 300,
+    }
+
+
 def test_the_costs_of_a_decision_are_told_where_they_are_known() -> None:
     decision = FULL.decision
     assert decision is not None

@@ -9,6 +9,7 @@ import pytest
 
 from proxy import __version__, check, serve
 from proxy.__main__ import main
+from proxy.model import Placement
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,8 +74,9 @@ def test_serve_takes_a_file_and_what_overrides_it(served: list[Any]) -> None:
 
 
 def test_serve_without_a_file_takes_the_demos_options(served: list[Any]) -> None:
-    assert main(["serve", "--curve", "seed", "--policy", "pinned", "--time-scale", "2"]) == 0
+    assert main(["serve", "--curve", "seed", "--policy", "pinned", "--time-scale", "2", "--placement", "shared"]) == 0
     [options] = served
+    assert options.placement is Placement.SHARED
     assert (options.config, options.curve, options.policy, options.time_scale) == (None, "seed", "pinned", 2.0)
 
 

@@ -55,7 +55,7 @@ def facts(**changes: Any) -> EngineFacts:
 
 def test_the_load_of_one_rank_is_read() -> None:
     moments = (3.0, 3.0, 61787.0, 3.0, 61787.0, 7.0)
-    assert loads() == EngineLoad(7, 2, 1795971306.78, 256, None, moments, "0.5.17")
+    assert loads() == EngineLoad(7, 2, 1795971306.78, 256, None, moments, "0.5.17", kv_tokens=131072)
 
 
 def test_ranks_are_summed_and_the_oldest_dates_them() -> None:

@@ -96,3 +96,24 @@ def test_any_text_is_read_without_raising(text: str) -> None:
 
 def test_a_label_name_as_long_as_an_answer_may_be_is_read_to_its_end() -> None:
     assert parse_metrics(f"vllm:num_requests_running{{{'a' * (1 << 20)}}} 1") == EngineLoad(running=1, waiting=0)
+
+
+CACHE = 'vllm:cache_config_info{block_size="16",enable_prefix_caching="%s",engine="%d",num_gpu_blocks="%s"} 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("caches", "tokens"),
+    [
+        (CACHE % ("True", 0, "573"), 573 * 16),
+        (CACHE % ("True", 0, "573") + CACHE % ("True", 1, "27"), 600 * 16),
+        (CACHE % ("False", 0, "573"), 0),
+        (CACHE % ("True", 0, "None"), None),
+        (CACHE % ("True", 0, "9" * 30), None),
+        ("vllm:cache_config_info 1.0\n", None),
+        ("", None),
+    ],
+)
+def test_the_room_of_vllms_cache_is_read_from_its_labels(caches: str, tokens: int | None) -> None:
+    load = parse_metrics(f"vllm:num_requests_running 3\n{caches}")
+    assert load is not None
+    assert (load.running, load.kv_tokens) == (3, tokens)

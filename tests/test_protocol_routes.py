@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import CrossoverError, InvalidRequest, MethodNotAllowed, RouteRefused, UnknownRoute, UpgradeRefused
 from proxy.model import Dialect
-from proxy.protocol.allowlist import REFUSED, ROUTES
+from proxy.protocol.allowlist import REFUSED, ROUTES, STORED_RESPONSES
 from proxy.protocol.routes import LIVENESS_PATHS, READINESS_PATHS, EngineKind, RouteClass, exact, find
 
 SGLANG, VLLM = EngineKind.SGLANG, EngineKind.VLLM
@@ -140,9 +140,9 @@ def test_an_operators_route_of_vllm_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/responses/resp_1", "/v1/responses/resp_1/cancel"])
 @pytest.mark.parametrize("engine", [SGLANG, VLLM])
-def test_a_stored_response_is_refused_since_it_lives_in_one_engine(engine: EngineKind, path: str) -> None:
-    with pytest.raises(RouteRefused, match="memory"):
-        find(engine, "GET", path)
+def test_a_stored_response_is_asked_for_and_occupies_no_engine(engine: EngineKind, path: str) -> None:
+    route = find(engine, "POST" if path.endswith("cancel") else "GET", path)
+    assert (route.template, route.kind, route.counts) == (STORED_RESPONSES, RouteClass.INFO, False)
 
 
 @pytest.mark.parametrize("engine", [SGLANG, VLLM])

@@ -19,6 +19,7 @@ from fakes.until import until
 
 from proxy import serve
 from proxy.config import InvalidConfig
+from proxy.model import Placement
 
 ROOT = Path(__file__).parents[1]
 BACKENDS = {"speculative": {"url": "http://127.0.0.1:1"}, "baseline": {"url": "http://127.0.0.1:2"}}
@@ -26,7 +27,7 @@ BACKENDS = {"speculative": {"url": "http://127.0.0.1:1"}, "baseline": {"url": "h
 
 def options(**given: Any) -> argparse.Namespace:
     names = ("config", "host", "port", "admin_port", "log_format", "log_level", "curve", "policy")
-    return argparse.Namespace(**{**dict.fromkeys(names), "time_scale": 1.0, **given})
+    return argparse.Namespace(**{**dict.fromkeys(names), "time_scale": 1.0, "placement": Placement.SEPARATE, **given})
 
 
 def written(folder: Path, **sections: Any) -> Path:

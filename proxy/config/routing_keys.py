@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from proxy.config.sections import MAX_SEQUENCES, FileName, Section, Word
 from proxy.model import Policy, Role
-from proxy.routing.policy import Goals, RequestRule, RuleKind
+from proxy.routing.policy import Affinity, Goals, RequestRule, RuleKind
 
 
 class Rule(Section):
@@ -16,7 +16,8 @@ class Rule(Section):
 
     when: Annotated[RuleKind, Word]
     """What the rule matches: output bound by a grammar or schema, a long prompt, or a request that names state in one
-    engine (session_params, previous_response_id). The last kind is refused where no rule and no pin says where."""
+    engine (session_params, previous_response_id). The last kind goes where that state is; one of which the proxy does
+    not know it is refused where no rule and no pin says where."""
     role: Annotated[Role, Word]
     """Where such requests go."""
     min_prompt_bytes: Annotated[int, Field(ge=1, le=1 << 34)] | None = None
@@ -67,6 +68,26 @@ class Learn(Section):
         return {"enabled": value} if isinstance(value, bool) else value
 
 
+class Stickiness(Section):
+    """Conversations stay where their prompts are cached, as long as that pays. On GPUs of their own, with policies
+    marginal and overflow. Only hashes of prompts are kept, in memory."""
+
+    enabled: bool = True
+    """Whether what each engine has cached is followed. Without it every turn of a conversation may go elsewhere, where
+    its whole prompt is computed anew."""
+    min_cached_tokens: Annotated[int, Field(ge=512, le=10_000_000)] = 8192
+    """Cached tokens from which a conversation stays unless its backend is full or predicted to take twice as long.
+    Where curves_file tells the prefill of both backends it is not used: the time itself is compared."""
+    cache_tokens: Literal["auto"] | Annotated[int, Field(ge=512, le=1_000_000_000)] = "auto"
+    """Tokens that the prefix cache of each engine holds. auto: what the engine says (SGLang max_total_num_tokens, vLLM
+    vllm:cache_config_info), 262144 where it does not. Set it where a cache in host memory comes on top."""
+
+    def affinity(self) -> Affinity | None:
+        """The same for routing; None where nothing is followed."""
+        tokens = None if self.cache_tokens == "auto" else self.cache_tokens
+        return Affinity(self.min_cached_tokens, tokens) if self.enabled else None
+
+
 class Routing(Section):
     """Which backend serves a request."""
 
@@ -111,6 +132,7 @@ class Routing(Section):
 
     slo: Slo = Slo()
     learn: Learn = Learn()
+    affinity: Stickiness = Stickiness()
 
     def enters_at(self) -> int:
         """`enter_at` in force, always below leave_at when it is auto: 5 for 9, 1 for 2, 0 for 1."""

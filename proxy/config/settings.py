@@ -279,6 +279,7 @@ class Settings(Section):
             ramp_s=routing.ramp_s,
             curves=self._sources.curves,
             goals=routing.slo.goals(),
+            affinity=routing.affinity.affinity(),
         )
 
     def breaker_rules(self) -> BreakerRules:

@@ -61,19 +61,26 @@ class Backends:
         if before is not backend.health.up:
             if before is False:
                 backend.recovered_at_s = self.clock()
+                backend.shelf.forget()  # an engine that was gone has begun anew
             self._announce(backend, ChangeKind.HEALTH, _word(before), _word(backend.health.up))
             self.on_room()
 
     def observe_load(self, backend: Backend, load: EngineLoad) -> None:
         """Keep what an engine says of its own load; a higher limit may make room."""
-        before = backend.max_in_flight
+        before, last = backend.max_in_flight, backend.load
         backend.load, backend.load_at_s = load, self.clock()
+        if last is not None and last.moments and load.moments and load.moments[0] < last.moments[0]:
+            backend.shelf.forget()  # what only grows has fallen: it counts from its start
+        self._measure(backend)
         if backend.max_in_flight != before:
             self.on_room()
 
     def learn_facts(self, backend: Backend, facts: EngineFacts) -> None:
         """Keep what an engine says of itself at start-up."""
-        backend.facts = facts
+        last, backend.facts = backend.facts, facts
+        if last is not None and (last.version, last.started) != (facts.version, facts.started):
+            backend.shelf.forget()
+        self._measure(backend)
         self.on_room()
 
     def drain(self, role: Role, *, draining: bool) -> None:
@@ -85,6 +92,16 @@ class Backends:
             self.on_room()
 
     # ------------------------------------------------------------ inside
+
+    def _measure(self, backend: Backend) -> None:
+        """Give a backend's shelf the room of its engine."""
+        affinity, facts, load = self.plan.rules.affinity, backend.facts, backend.load
+        tokens = None if affinity is None else affinity.cache_tokens
+        if tokens is None:
+            # An engine that keeps no prefixes says so at its start.
+            told = None if facts is None else facts.kv_tokens
+            tokens = told if told == 0 or load is None or load.kv_tokens is None else load.kv_tokens
+        backend.shelf.resize(tokens)
 
     def _role_now(self, backend: Backend) -> Role:
         """The role that an engine has: a reload may have let two of them change places while a request waited."""
@@ -103,6 +120,7 @@ class Backends:
         if backend.circuit.state is not before:
             if backend.circuit.state is CircuitState.CLOSED:
                 backend.recovered_at_s = now_s
+                backend.shelf.forget()
             self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
             self.on_room()
 

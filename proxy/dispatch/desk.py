@@ -12,6 +12,7 @@ from proxy.dispatch.backends import Backends
 from proxy.dispatch.learning import Learning, learns
 from proxy.dispatch.plans import Assignment, Plan
 from proxy.model import (
+    NOWHERE,
     ROLES,
     SPECULATIVE,
     Change,
@@ -26,6 +27,7 @@ from proxy.model import (
     RequestFacts,
     Role,
     Traits,
+    Whereabouts,
 )
 from proxy.protocol.agreement import ghosts
 from proxy.routing import blackhole, breaker, policy, retries
@@ -33,6 +35,7 @@ from proxy.routing.breaker import Event
 from proxy.routing.health import Evidence
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
+from proxy.state.holdings import Holdings, told
 
 # Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
 RING_SIZE = 1000
@@ -51,6 +54,7 @@ class Desk(Backends):
         self.regime = self._fresh_regime()
         self.budget = retries.full(plan.retries)
         self.answers = Answers()
+        self.holdings = Holdings()
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
         self.on_decision: Callable[[Decision], None] = lambda _: None
         self.learning = self._fresh_learning()
@@ -63,12 +67,22 @@ class Desk(Backends):
 
     def wanted(self, traits: Traits) -> Role | None:
         """The one backend that a request waits for when there is no room; None where it takes either."""
-        role = policy.preference(self.rules, traits)
-        if role is None:
-            return None
+        state = self.holder(traits.state) if traits.state else None
+        role = policy.preference(self.rules, traits, state)
+        if role is None or role is state:
+            return role
         snapshot = self.snapshot()
         beside = snapshot.of(role.other).eligible and not snapshot.of(role).eligible
         return role.other if beside else role
+
+    def holder(self, state: int) -> Role | None:
+        """The role whose engine holds a piece of state, by its hash; None where nobody is known to."""
+        return self.holdings.holder(state, (self._speculative.shelf, self._baseline.shelf))
+
+    def serves(self, role: Role) -> bool:
+        """Whether requests may be sent to `role`, now or when it has room."""
+        snapshot = self.snapshot()
+        return snapshot.of(role).eligible or snapshot.all_down
 
     def serves_beside(self, failed: Backend) -> bool:
         """Whether requests may be sent to the other backend than `failed`, now or when it has room."""
@@ -108,8 +122,11 @@ class Desk(Backends):
         `failed` is the backend that has just failed this request; the next room on a `promised` one is another's, so
         it counts as full. Returns the bare Decision when there is no room.
         """
-        now_s, weight = self.clock(), traits.weight
-        decision = self._decide_by_counts(traits, route, now_s) if failed is None and not promised else None
+        now_s, weight, where = self.clock(), traits.weight, NOWHERE
+        followed = (traits.prefix or traits.conversation) and self.rules.affine
+        if followed or traits.state:
+            where = self._whereabouts(traits)
+        decision = self._decide_by_counts(traits, route, now_s, where) if failed is None and not promised else None
         plain = decision is not None
         if decision is None:
             snapshot = self._seen(now_s)
@@ -118,7 +135,7 @@ class Desk(Backends):
             excluded = None if failed is None else self._role_now(failed)
             expected = self.answers.expected(route)
             decision = policy.decide(
-                self.rules, self.regime, snapshot, traits, excluded=excluded, expected_tokens=expected
+                self.rules, self.regime, snapshot, traits, excluded=excluded, expected_tokens=expected, where=where
             )
             if decision.role is None:
                 self._enter(decision.regime)
@@ -127,6 +144,8 @@ class Desk(Backends):
         if self.learning is not None:
             decision = self.learning.placed(decision, traits, self.backends, now_s, free=plain)
         assignment = self._lease(decision, weight, now_s)
+        if followed:
+            self.holdings.sent(traits, assignment.backend.shelf)
         self._enter(decision.regime)
         self.ring.append(DecisionRecord(now_s, request_id, route, traits.weight, attempt, decision))
         self.on_decision(decision)
@@ -166,10 +185,21 @@ class Desk(Backends):
 
     def heard(self, facts: RequestFacts) -> None:
         """Learn from a request that has ended; its lease is settled by now."""
-        if facts.outcome is _FINISHED:
-            self.answers.heard(facts.route, facts.usage.completion_tokens / facts.traits.weight)
         if self.learning is not None:
             self.learning.heard(facts, self.backends, self.clock())
+        traits, usage, decision = facts.traits, facts.usage, facts.decision
+        if facts.outcome is not _FINISHED:
+            return
+        self.answers.heard(facts.route, usage.completion_tokens / traits.weight)
+        if decision is None or decision.role is None:
+            return
+        shelf = self.backend(decision.role).shelf
+        if traits.prefix and self.rules.affine:
+            because = decision.because
+            believed = because.speculative_cached if decision.role is SPECULATIVE else because.baseline_cached
+            told(shelf, traits, believed, usage)
+        if traits.state and facts.status < 400:
+            self.holdings.made(traits.state, shelf)
 
     def observe_load(self, backend: Backend, load: EngineLoad) -> None:
         """Keep what an engine says of its own load, learn from it, and now and then correct the curves."""
@@ -212,6 +242,9 @@ class Desk(Backends):
         )
         for backend, planned in zip(self.backends, plan.backends, strict=True):
             backend.limit = planned.max_in_flight
+            self._measure(backend)
+            if not self.rules.affine:
+                backend.shelf.empty()
         self.on_room()
 
     # ------------------------------------------------------------ inside
@@ -240,7 +273,12 @@ class Desk(Backends):
         rules = self.plan.breaker
         return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
 
-    def _decide_by_counts(self, traits: Traits, route: str, now_s: float) -> Decision | None:
+    def _whereabouts(self, traits: Traits) -> Whereabouts:
+        if not self.rules.affine:
+            traits = traits._replace(prefix=(), conversation=0)
+        return self.holdings.whereabouts(traits, (self._speculative.shelf, self._baseline.shelf))
+
+    def _decide_by_counts(self, traits: Traits, route: str, now_s: float, where: Whereabouts) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
         first, second, rules = self._speculative, self._baseline, self.rules
         if first.book.next_expiry_s <= now_s or second.book.next_expiry_s <= now_s:
@@ -250,7 +288,7 @@ class Desk(Backends):
         if now_s - since_s < rules.ramp_s or now_s - other_since_s < rules.ramp_s:
             return None
         baseline_failures, expected_tokens = 0, PRIOR_TOKENS
-        if rules.by_curves:  # nobody else asks for them
+        if rules.by_curves or where is not NOWHERE:  # nobody else asks for them
             baseline_failures = blackhole.weigh(second.failures, now_s)
             expected_tokens = self.answers.expected(route)
         return policy.decide_by_counts(
@@ -263,6 +301,7 @@ class Desk(Backends):
             recent_failures=blackhole.weigh(first.failures, now_s) if first.failures.value else 0,
             baseline_failures=baseline_failures,
             expected_tokens=expected_tokens,
+            where=where,
         )
 
     def _lease(self, decision: Decision, weight: int, now_s: float) -> Assignment:

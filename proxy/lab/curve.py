@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -118,6 +118,20 @@ def table(speeds: Sequence[Speed], role: Role, tokens_per_step: float) -> TableT
     """The step times of one role from its own speeds: the other may have been measured elsewhere."""
     points = tuple(Point(speed.concurrency, speed.tok_s, speed.tok_s) for speed in speeds)
     return TableTime(points, role, tokens_per_step)
+
+
+def slowed(curve: Curve, times: float) -> Curve:
+    """The curve of the same engines, so many times slower at everything: what `--time-scale` makes of them. Its fit is
+    left out."""
+    return replace(
+        curve,
+        fit=None,
+        accept_length=curve.tokens_per_step,
+        points=tuple(Point(p.concurrency, p.speculative / times, p.baseline / times) for p in curve.points),
+        speculative_only=tuple(Speed(at, tok_s / times) for at, tok_s in curve.speculative_only),
+        baseline_only=tuple(Speed(at, tok_s / times) for at, tok_s in curve.baseline_only),
+        prefill_tokens_per_s=curve.prefill_tokens_per_s / times,
+    )
 
 
 def crossing(curve: Curve) -> float | None:

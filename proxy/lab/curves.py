@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 
 from proxy.errors import ConfigError
-from proxy.lab.curve import Curve, CurveCrossing, CurveKind, crossing, crossings, kind_of
+from proxy.lab.curve import Curve, CurveCrossing, CurveKind, crossing, crossings, kind_of, slowed
 from proxy.lab.curve_files import decode
 from proxy.lab.curve_fits import shared_fit
 
@@ -20,6 +20,7 @@ __all__ = [
     "kind_of",
     "read",
     "shipped",
+    "slowed",
 ]
 
 # A strong, clean crossover at low load (between 4 and 8 sequences) and a few hundred tok/s, so that two engines, a

@@ -1,62 +1,94 @@
-"""What `crossover serve` runs without a configuration: two embedded engines as processes of their own, and settings.
+"""What `crossover serve` runs without a configuration: two embedded engines in processes of their own, and settings.
 
 The engines are in embedded.py. They end with this process, however it ends: each watches its standard input.
 """
 
 import asyncio
+import shutil
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
-from proxy.config import Settings, from_mapping
+from proxy.config import Settings, load
 from proxy.errors import ConfigError
-from proxy.lab.curves import DEFAULT_CURVE, crossing, find
-from proxy.model import ROLES, Policy, Role
+from proxy.lab.curves import DEFAULT_CURVE, crossing, find, slowed
+from proxy.lab.simulation.arms import Bench, measured
+from proxy.lab.simulation.pace import paces
+from proxy.lab.speeds_file import text
+from proxy.model import ROLES, Placement, Policy, Role
 
+CONFIG, CURVES = "crossover.yaml", "curves.yaml"
 START_WITHIN_S = 20.0
 # A band of half the crossing: wide enough that a steady load does not cross both bounds.
 ENTER_SHARE = 0.5
 
 
-class Demo:
-    """Two embedded engines after one published curve. Raises ConfigError for an unknown one, naming those there are,
-    and from `start` when an engine does not start."""
+# Up to so many in flight the file of speeds says how fast the engines are: as far as most curves were measured.
+MAX_IN_FLIGHT = 128
 
-    def __init__(self, curve: str | None, policy: str | None, time_scale: float) -> None:
+
+class Demo:
+    """Two embedded engines after one published curve, with a configuration and a file of its speeds in a folder of
+    their own. Raises ConfigError for an unknown curve, naming those there are, and from `start` when an engine does not
+    start."""
+
+    def __init__(
+        self, curve: str | None, policy: str | None, time_scale: float, placement: Placement = Placement.SEPARATE
+    ) -> None:
         self._name = curve or DEFAULT_CURVE
         self.curve = find(self._name)
-        self._read_curve(policy)
+        self.policy = Policy(policy or Policy.AUTO)
+        self.placement = placement
+        self._read_curve()
         self._time_scale = time_scale
-        self._engines: dict[Role, asyncio.subprocess.Process] = {}
+        self._engines: list[asyncio.subprocess.Process] = []
         self._ports: dict[Role, int] = {}
+        self._folder: Path | None = None
 
     async def start(self) -> None:
         """Start both engines and wait until they listen."""
         try:
             async with asyncio.timeout(START_WITHIN_S):
-                await asyncio.gather(*(self._start(role) for role in ROLES))
+                if self.placement is Placement.SHARED:
+                    ports = await self._started("--shared")
+                else:
+                    each = await asyncio.gather(*(self._started("--role", role.value) for role in ROLES))
+                    ports = [port for found in each for port in found]
         except TimeoutError as error:
             message = f"the embedded engines did not start within {START_WITHIN_S:g} s; is this machine very busy?"
             raise ConfigError(message) from error
+        self._ports = dict(zip(ROLES, ports, strict=True))
 
     async def stop(self) -> None:
-        """End both engines."""
-        for engine in self._engines.values():
+        """End both engines, and remove the folder."""
+        for engine in self._engines:
             if engine.returncode is None:
                 engine.terminate()
-        for engine in self._engines.values():
+        for engine in self._engines:
             try:
                 async with asyncio.timeout(3):
                     await engine.wait()
             except TimeoutError:
                 engine.kill()
                 await engine.wait()
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder, if there is one."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def settings(self) -> Settings:
-        """Settings in front of the two engines, with thresholds from the curve."""
-        routing = {"policy": self._policy, "pin": self._pin, "leave_at": self._leave_at, "enter_at": self._enter_at}
-        urls = {role.value: {"url": f"http://127.0.0.1:{self._ports[role]}"} for role in ROLES}
-        log = {"format": "text", "level": "error"}
-        return from_mapping({"backends": urls, "routing": {"allow_header": True, **routing}, "log": log})
+        """Settings in front of the two engines, by the curve's own speeds, as the files say. Raises `InvalidConfig`
+        once somebody has written nonsense into them."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="crossover-demo-"))
+            (self._folder / CURVES).write_text(self._speeds(), encoding="utf-8")
+            (self._folder / CONFIG).write_text(self._configuration(), encoding="utf-8")
+        return load(self._folder / CONFIG, {})
 
     def greet(self, port: int, admin_port: int) -> None:
         """Tell the person at the terminal what runs and what to try."""
@@ -64,7 +96,7 @@ class Demo:
         print(  # noqa: T201 - the greeting of an interactive command
             f"Crossover on {url}, its operators' port on http://127.0.0.1:{admin_port}\n"
             f"Engines: two embedded ones after {self.curve.name}: {self._verdict}.\n"
-            f"Policy {self._policy}: {self._rule()}.\n\n"
+            f"Policy {self.policy}: {self._rule()}.{self._files()}\n\n"
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
             '    -d \'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hello"}]}\'\n'
             f"  .venv/bin/crossover load {url} --ramp\n\n"
@@ -72,8 +104,8 @@ class Demo:
             flush=True,
         )
 
-    def _read_curve(self, policy: str | None) -> None:
-        """Policy and thresholds after the curve, where nothing was asked for."""
+    def _read_curve(self) -> None:
+        """What the curve says, and thresholds by it for policies that have some."""
         at, first = crossing(self.curve), self.curve.points[0]
         wins = first.speculative > first.baseline
         self._pin = (Role.SPECULATIVE if wins else Role.BASELINE).value
@@ -85,30 +117,62 @@ class Demo:
             self._verdict = "speculation never pays on this curve"
             if any(point.speculative > point.baseline for point in self.curve.points):
                 self._verdict = "speculation does not pay at low load on this curve"
-        self._policy = policy or (Policy.PINNED if at is None else Policy.THRESHOLD).value
         self._leave_at = 2 if at is None else max(2, round(at))
         self._enter_at = max(1, int(self._leave_at * ENTER_SHARE))
 
     def _rule(self) -> str:
-        if self._policy == Policy.PINNED:
+        if self.policy is Policy.PINNED:
             return f"everything to {self._pin}, the other only as its failover"
-        if self._policy == Policy.OVERFLOW:
+        if self.policy is Policy.OVERFLOW:
             return f"up to {self._leave_at} sequences on speculative, the rest on baseline"
-        return f"stop speculating at {self._leave_at} sequences in flight, begin again at {self._enter_at}"
+        if self.policy is Policy.THRESHOLD:
+            return f"stop speculating at {self._leave_at} sequences in flight, begin again at {self._enter_at}"
+        if self.policy is Policy.MARGINAL or (self.policy is Policy.AUTO and self.placement is Placement.SEPARATE):
+            return "each request goes where it delays all of them least, by the speeds of the curve"
+        return "one engine at a time, the one that serves the demand of the last half minute sooner"
 
-    async def _start(self, role: Role) -> None:
+    def _files(self) -> str:
+        return "" if self._folder is None else f"\nConfiguration and speeds: {self._folder}"
+
+    def _speeds(self) -> str:
+        curve = slowed(self.curve, self._time_scale)
+        known = measured(Bench(curve, self.placement, paces(curve, MAX_IN_FLIGHT), MAX_IN_FLIGHT))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        comments = [f"The speeds of the embedded engines, which act out {self.curve.name}."]
+        return text(replace(known, measured_at=now), comments)
+
+    def _configuration(self) -> str:
+        return f"""\
+# A demo's: it is removed when the demo ends, and taken over when it is changed.
+placement: {self.placement}
+backends:
+  speculative: {{url: "http://127.0.0.1:{self._ports[Role.SPECULATIVE]}"}}
+  baseline: {{url: "http://127.0.0.1:{self._ports[Role.BASELINE]}"}}
+routing:
+  policy: {self.policy}
+  curves_file: {CURVES}
+  leave_at: {self._leave_at}
+  enter_at: {self._enter_at}
+  pin: {self._pin}
+  allow_header: true
+log: {{format: text, level: error}}
+"""
+
+    async def _started(self, *which: str) -> list[int]:
+        """Start a process of one engine or two; their ports."""
         engine = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "engine", "--curve", self._name, "--role", role.value),
+            *(sys.executable, "-m", "proxy", "engine", "--curve", self._name, *which),
             *("--port", "0", "--time-scale", str(self._time_scale), "--die-with-parent"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Its own group: Ctrl-C reaches the proxy alone, which drains before it ends the engines.
             start_new_session=True,
         )
-        self._engines[role] = engine
+        self._engines.append(engine)
         if engine.stdout is None:
             raise RuntimeError("the engine was started without a pipe")
         line = (await engine.stdout.readline()).decode()
         if not line.startswith("ready "):
-            raise ConfigError(f"the embedded {role} engine did not start; run it alone: crossover engine --role {role}")
-        self._ports[role] = int(line.split()[1])
+            asked = " ".join(which)
+            raise ConfigError(f"the embedded engine did not start; run it alone: crossover engine {asked}")
+        return [int(word) for word in line.split()[1:]]

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -23,8 +24,9 @@ from proxy.lab.faults import FaultBook
 from proxy.lab.generation import Generation
 from proxy.lab.introspection import Introspection
 from proxy.lab.observations import Observations
-from proxy.lab.realtime import RealTime
+from proxy.lab.realtime import Gpus, RealTime
 from proxy.lab.status_routes import StatusRoutes
+from proxy.model import Role
 from proxy.tasks import end, spawn
 
 __all__ = ["EmbeddedEngine", "EngineOptions", "add_arguments", "options_of", "run", "run_command"]
@@ -42,16 +44,17 @@ STOP_GRACE_S = 0.05
 class EmbeddedEngine:
     """One engine with its server. Build it anywhere; `start` and everything after belong to one event loop.
 
-    Raises `ConfigError` when the curve is unknown.
+    `gpus` are its own unless they are given, for two engines that share them. Raises `ConfigError` when the curve is
+    unknown.
     """
 
-    def __init__(self, options: EngineOptions | None = None) -> None:
+    def __init__(self, options: EngineOptions | None = None, gpus: Gpus | None = None) -> None:
         self.options = options or EngineOptions()
         self.curve = curves.find(self.options.curve)
         self.faults = FaultBook()
         engine = self.options.engine(self.curve)
         seen = Observations()
-        self._realtime = RealTime(engine, seen)
+        self._realtime = RealTime(engine, seen, gpus)
         about = Introspection(self.options, self.curve, engine.limits)
         self.model_name = about.model
         self._status = StatusRoutes(about, self._realtime, seen, self.faults, self.close_door)
@@ -118,6 +121,11 @@ class EmbeddedEngine:
         """Say "not ready" from now on; requests are still taken, as the real engine does after SIGTERM."""
         self._status.draining = True
 
+    @property
+    def idle(self) -> bool:
+        """Whether no request is open."""
+        return self._realtime.idle.is_set()
+
     async def until_idle(self) -> None:
         """Wait until no request is open."""
         await self._realtime.idle.wait()
@@ -158,32 +166,37 @@ class EmbeddedEngine:
 
 
 async def run(
-    options: EngineOptions, host: str, port: int, ready: Callable[[int], None], *, die_with_parent: bool = False
+    engines: Sequence[EmbeddedEngine],
+    host: str,
+    port: int,
+    ready: Callable[[Sequence[int]], None],
+    *,
+    die_with_parent: bool = False,
 ) -> None:
-    """Serve until a signal: the first SIGTERM or SIGINT drains and ends when idle, the second ends at once.
+    """Serve until a signal: the first SIGTERM or SIGINT drains and ends when all are idle, the second ends at once.
 
-    `ready` is called with the port once it listens. With `die_with_parent` the end of standard input ends it at once.
-    Raises `ConfigError` for an unknown curve and OSError for a taken address.
+    They listen on `port` and those that follow it, or on free ones for 0; `ready` is called with the ports. With
+    `die_with_parent` the end of standard input ends it at once. Raises OSError for a taken address.
     """
-    engine = EmbeddedEngine(options)
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
-    ready(await engine.start(host, port))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, engine, over)
-    if die_with_parent:
-        threading.Thread(target=_watch_stdin, args=(loop, over), name="parent-watch", daemon=True).start()
     try:
+        ready([await engine.start(host, port and port + place) for place, engine in enumerate(engines)])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _on_signal, engines, over)
+        if die_with_parent:
+            threading.Thread(target=_watch_stdin, args=(loop, over), name="parent-watch", daemon=True).start()
         await over.wait()
     finally:
-        await engine.stop()
+        for engine in engines:
+            await engine.stop()
 
 
 async def run_command(arguments: argparse.Namespace) -> int:
     """The command `crossover engine`: writes `ready PORT` when it listens; returns the exit code, 1 for no start."""
-    options = options_of(arguments)
     try:
-        await run(options, arguments.host, arguments.port, _say_ready, die_with_parent=arguments.die_with_parent)
+        engines = engines_of(options_of(arguments), shared=arguments.shared)
+        await run(engines, arguments.host, arguments.port, _say_ready, die_with_parent=arguments.die_with_parent)
     except ConfigError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
@@ -194,21 +207,36 @@ async def run_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _say_ready(port: int) -> None:
-    sys.stdout.write(f"ready {port}\n")
+def engines_of(options: EngineOptions, *, shared: bool) -> tuple[EmbeddedEngine, ...]:
+    """The engine of these options, or, `shared`, both roles on the same GPUs, speculative first. Raises `ConfigError`
+    when the curve is unknown."""
+    if not shared:
+        return (EmbeddedEngine(options),)
+    gpus = Gpus()
+    speculative = replace(options, role=Role.SPECULATIVE)
+    baseline = replace(options, role=Role.BASELINE, speculative_adaptive=False)
+    return EmbeddedEngine(speculative, gpus), EmbeddedEngine(baseline, gpus)
+
+
+def _say_ready(ports: Sequence[int]) -> None:
+    sys.stdout.write(f"ready {' '.join(map(str, ports))}\n")
     sys.stdout.flush()
 
 
-def _on_signal(engine: EmbeddedEngine, over: asyncio.Event) -> None:
-    if engine.draining:
+def _on_signal(engines: Sequence[EmbeddedEngine], over: asyncio.Event) -> None:
+    if any(engine.draining for engine in engines):
         over.set()
         return
-    engine.drain()
-    spawn(_end_when_idle(engine, over), name="engine-drain")
+    for engine in engines:
+        engine.drain()
+    spawn(_end_when_idle(engines, over), name="engine-drain")
 
 
-async def _end_when_idle(engine: EmbeddedEngine, over: asyncio.Event) -> None:
-    await engine.until_idle()
+async def _end_when_idle(engines: Sequence[EmbeddedEngine], over: asyncio.Event) -> None:
+    # Those that wait are asked again, since one may have got a request while the other ran out.
+    while not all(engine.idle for engine in engines):
+        for engine in engines:
+            await engine.until_idle()
     over.set()
 
 

@@ -85,8 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of one engine, `--host`, `--port` and `--die-with-parent` to a command."""
     parser.add_argument("--curve", default=curves.DEFAULT_CURVE, metavar="NAME", help="published curve, or a file")
     parser.add_argument("--role", choices=[str(role) for role in Role], default=str(Role.BASELINE))
+    parser.add_argument(
+        "--shared", action="store_true", help="both roles here, on the same GPUs: two ports, speculative first"
+    )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one; with --shared the next one too")
     parser.add_argument("--time-scale", type=_positive, default=1.0, help="0.25 runs four times faster than life")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fitted", action="store_true", help="step times from the curve's fit, which knows context")

@@ -2,8 +2,9 @@
 
 import asyncio
 from itertools import count
+from math import inf
 
-from proxy.lab.engine import Engine
+from proxy.lab.engine import Engine, Step
 from proxy.lab.jobs import Job, as_sequence
 from proxy.lab.observations import Observations
 
@@ -12,12 +13,35 @@ from proxy.lab.observations import Observations
 MAX_LAG_S = 0.25
 
 
-class RealTime:
-    """One engine, its jobs, and the loop that steps it. Everything happens on one event loop, without locks."""
+class Gpus:
+    """What steps run on, one at a time: of one engine, or of two that share them, whose steps alternate while both have
+    some. Belongs to one event loop."""
 
-    def __init__(self, engine: Engine, observations: Observations) -> None:
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()  # first come first served, which is what makes steps alternate
+        self._free_at_s = -inf
+
+    async def take(self, now_s: float, *, rested: bool) -> float:
+        """Wait for the turn; the instant from which it counts. `rested` says that the engine had nothing to do until
+        `now_s`: where the other one had not either, its step begins now."""
+        idle = rested and not self._turn.locked()
+        await self._turn.acquire()
+        return max(now_s, self._free_at_s) if idle else self._free_at_s
+
+    def give_back(self, at_s: float) -> None:
+        """The step is over, at that instant."""
+        self._free_at_s = at_s
+        self._turn.release()
+
+
+class RealTime:
+    """One engine, its jobs, and the loop that steps it. Everything happens on one event loop. `gpus` are its own unless
+    they are given."""
+
+    def __init__(self, engine: Engine, observations: Observations, gpus: Gpus | None = None) -> None:
         self.engine = engine
         self._observations = observations
+        self._gpus = gpus or Gpus()
         self._jobs: dict[int, tuple[Job, int]] = {}
         self._ids = count(1)
         self._work = asyncio.Event()
@@ -56,21 +80,30 @@ class RealTime:
 
     async def run(self) -> None:
         """Step for ever. Deadlines are absolute, so a sleep that took too long is made up by the next."""
-        deadline_s = self.clock()
+        rested = True
         while True:
             if not self.engine.busy:
                 self._work.clear()
                 await self._work.wait()
-                deadline_s = self.clock()
-            step = self.engine.step()
-            deadline_s += step.duration_s
-            await asyncio.sleep(max(0.0, deadline_s - self.clock()))
+                rested = True
+            step = await self._stepped(rested=rested)
+            rested = False
             now_s = self.clock()
-            deadline_s = max(deadline_s, now_s - MAX_LAG_S)
             for sequence_id, cached in step.joined:
                 self._note_cached(sequence_id, cached)
             for sequence_id, tokens, finished in step.emitted:
                 self._deliver(sequence_id, tokens, finished, now_s)
+
+    async def _stepped(self, *, rested: bool) -> Step:
+        """One step, at its end."""
+        deadline_s = await self._gpus.take(self.clock(), rested=rested)
+        try:
+            step = self.engine.step()
+            deadline_s += step.duration_s
+            await asyncio.sleep(max(0.0, deadline_s - self.clock()))
+        finally:
+            self._gpus.give_back(max(deadline_s, self.clock() - MAX_LAG_S))
+        return step
 
     def _note_cached(self, sequence_id: int, tokens: int) -> None:
         held = self._jobs.get(sequence_id)

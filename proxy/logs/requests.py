@@ -12,7 +12,7 @@ import orjson
 from structlog.typing import FilteringBoundLogger
 
 from proxy.logs.controls import escape_controls, is_harmless
-from proxy.model import Decision, RequestFacts
+from proxy.model import Decision, RequestFacts, Traits
 
 EVENT = "request_settled"
 # Durations are logged in millionths, smoothed counts in hundredths. Multiplied, rounded and divided, a number takes
@@ -81,6 +81,7 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     fields["weight"] = traits.weight
     fields["stream"] = traits.stream
     fields["body_bytes"] = traits.prompt_bytes
+    _tell_wishes(fields, traits)
     fields["attempts"] = facts.attempts
     if facts.decision is not None:
         _tell_decision(fields, facts.decision)
@@ -95,10 +96,20 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     return fields
 
 
+def _tell_wishes(fields: dict[str, Any], traits: Traits) -> None:
+    """What rules and costs look at besides, so that the same traffic can be decided anew (lab/replay)."""
+    if traits.constrained:
+        fields["constrained"] = True
+    if traits.session:
+        fields["session"] = True
+    if traits.max_tokens is not None:
+        fields["max_tokens"] = traits.max_tokens
+
+
 def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
     # Taken apart at once: as many looks by name take three times as long.
     role, reason, _, because = decision
-    policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs, learned = because
+    policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs, *rest = because
     if role is not None:
         fields["role"] = role._value_
     fields["reason"] = reason._value_
@@ -113,6 +124,9 @@ def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
         fields["recent_failures"] = failures
     if costs is not None:
         _tell_costs(fields, *costs)
+    *cached, learned = rest
+    if cached[0] or cached[1]:
+        fields["speculative_cached"], fields["baseline_cached"] = cached
     if learned:
         fields["learned"] = True
 

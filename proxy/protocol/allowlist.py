@@ -27,6 +27,12 @@ class RouteClass(StrEnum):
     INFO = "info"  # what is served
 
 
+STATEFUL_PREFIX = "/v1/responses/"
+"""What is under it lives in the memory of the one engine that made the id."""
+
+STORED_RESPONSES = STATEFUL_PREFIX + "{response:path}"
+"""To read a stored response, and to cancel it."""
+
 _LEASED = frozenset({RouteClass.DECODE, RouteClass.PREFILL, RouteClass.AUDIO})
 
 
@@ -78,6 +84,7 @@ _SGLANG_ROUTES = (
     *_rows(RouteClass.INFO, Dialect.PLAIN, "GET", "/model_info", "/get_model_info", "/server_info", "/get_server_info"),
     *_rows(RouteClass.INFO, Dialect.PLAIN, "GET", "/metrics", "/metrics/{rest:path}"),
     *_rows(RouteClass.INFO, Dialect.PLAIN, "GET", "/openapi.json", "/docs", "/redoc"),
+    *_rows(RouteClass.INFO, Dialect.RESPONSES, "GET POST", STORED_RESPONSES),
     *_rows(RouteClass.INFO, Dialect.OLLAMA, "GET", "/api/tags"),
     *_rows(RouteClass.INFO, Dialect.OLLAMA, "POST", "/api/show"),
 )
@@ -102,6 +109,7 @@ _VLLM_ROUTES = (
     *_rows(
         RouteClass.INFO, Dialect.PLAIN, "GET", "/v1/models", "/version", "/load", "/metrics", "/metrics/{rest:path}"
     ),
+    *_rows(RouteClass.INFO, Dialect.RESPONSES, "GET POST", STORED_RESPONSES),
 )
 
 ROUTES: dict[EngineKind, tuple[Route, ...]] = {EngineKind.SGLANG: _SGLANG_ROUTES, EngineKind.VLLM: _VLLM_ROUTES}
@@ -142,9 +150,6 @@ REFUSED_PREFIXES: dict[EngineKind, tuple[str, ...]] = {
 
 UPGRADE_PATHS = frozenset({"/v1/realtime"})
 """Paths that speak WebSocket only."""
-
-STATEFUL_PREFIX = "/v1/responses/"
-"""What is under it lives in the memory of the one engine that made the id."""
 
 LIVENESS_PATHS = frozenset({"/health/live", "/live", "/livez", "/healthz"})
 """Answered by the proxy: it runs."""

@@ -58,13 +58,15 @@ class StreamError:
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """What one event says. `finish` is the finish reason, None while it goes on; `ended` that no event follows."""
+    """What one event says. `finish` is the finish reason, None while it goes on; `ended` that no event follows; `made`
+    the id of a response that the engine may store."""
 
     content: bool = False
     finish: str | None = None
     ended: bool = False
     usage: Usage = _NO_USAGE
     error: StreamError | None = None
+    made: str | None = None
 
 
 def read_event(value: dict[str, Any], dialect: Dialect) -> EventFacts:
@@ -102,6 +104,15 @@ def read_answer(body: bytes, dialect: Dialect) -> Usage:
             return _answer_usage(value, dialect)
         value = several
     return add(*(_answer_usage(one, dialect) for one in _dicts(value)))
+
+
+def read_made(body: bytes) -> str | None:
+    """The id of the response that a whole plain answer is; None where it is none, or over READ_MAX_BYTES."""
+    try:
+        value = orjson.loads(body) if len(body) <= READ_MAX_BYTES else None
+    except ValueError:
+        return None
+    return _read_responses(value).made if isinstance(value, dict) else None
 
 
 def add(*parts: Usage) -> Usage:
@@ -163,7 +174,9 @@ def _read_responses(value: dict[str, Any]) -> EventFacts:
     content = isinstance(kind, str) and kind.endswith(".delta") and bool(value.get("delta"))
     finish = _word(response.get("status")) if ended else None
     usage = read_usage(value.get("usage") or response.get("usage"))
-    return EventFacts(content, finish, ended, usage, read_error(value) or read_error(response))
+    made = response.get("id") if response else value.get("id") if value.get("object") == "response" else None
+    error = read_error(value) or read_error(response)
+    return EventFacts(content, finish, ended, usage, error, made if isinstance(made, str) else None)
 
 
 def _read_ollama(value: dict[str, Any]) -> EventFacts:

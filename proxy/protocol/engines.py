@@ -59,6 +59,7 @@ def parse_loads(body: bytes) -> EngineLoad | None:
         moments=_moments(ranks),
         version=version,
         ranks=len(ranks),
+        kv_tokens=_kv_tokens(ranks),
     )
 
 
@@ -82,6 +83,8 @@ def parse_server_info(body: bytes) -> EngineFacts | None:
         max_running_requests=_effective_limit(answer) or _count(answer.get("max_running_requests")),
         speculative_algorithm=None if algorithm is None or algorithm.upper() == "NONE" else algorithm,
         speculative_adaptive=answer.get("speculative_adaptive") is True,
+        kv_tokens=0 if answer.get("disable_radix_cache") is True else _count(answer.get("max_total_num_tokens")),
+        started=_number(answer.get("startup_time")),
     )
 
 
@@ -113,6 +116,13 @@ def _effective_limit(answer: dict[str, Any]) -> int | None:
     limits = [_count(state.get("effective_max_running_requests_per_dp")) for state in states]
     known = [limit for limit in limits if limit]
     return sum(known) if known and len(known) == len(limits) else None
+
+
+def _kv_tokens(ranks: list[dict[str, Any]]) -> int | None:
+    """Tokens that the caches of all ranks hold, where every rank tells."""
+    told = [_count(rank.get("max_total_num_tokens")) for rank in ranks]
+    known = [tokens for tokens in told if tokens]
+    return sum(known) if len(known) == len(told) else None
 
 
 def _moments(ranks: list[dict[str, Any]]) -> tuple[float, ...] | None:

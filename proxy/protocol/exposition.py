@@ -1,4 +1,4 @@
-"""Reads running and waiting sequences and generated tokens from an engine's Prometheus text, and nothing else of it.
+"""Reads sequences, generated tokens and the size of the cache from an engine's Prometheus text, and nothing else.
 
 Not here: our own metrics, and the answers of other routes (engines.py).
 """
@@ -14,7 +14,7 @@ MAX_TOKENS = 1e18
 """The same of tokens since an engine's start."""
 
 _SAMPLE = re.compile(
-    r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:generation_tokens_total"
+    r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:generation_tokens_total|vllm:cache_config_info"
     r"|sglang:num_running_reqs|sglang:num_queue_reqs|sglang:generation_tokens_total)"
     r"(?:\{(.*)\})?[ \t]+(\S+)",
     re.MULTILINE,
@@ -23,6 +23,8 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 _RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 _GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
+# vLLM tells its cache by labels, one series for each engine.
+_CACHE = "vllm:cache_config_info"
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
@@ -33,8 +35,12 @@ def parse_metrics(text: str) -> EngineLoad | None:
     of every data-parallel replica the lowest rank's series counts, and of priorities the total (label "").
     """
     counts: dict[str, dict[tuple[str, str], tuple[tuple[int, ...], float]]] = {}
+    caches: list[dict[str, str]] = []
     for name, labels, value in _SAMPLE.findall(text):
         known = dict(_LABEL.findall(labels))
+        if name == _CACHE:
+            caches.append(known)
+            continue
         number = _number(value, MAX_TOKENS if name in _GENERATED else MAX_SEQUENCES)
         if number is None or known.get("priority"):
             continue
@@ -49,9 +55,23 @@ def parse_metrics(text: str) -> EngineLoad | None:
             return EngineLoad(
                 running=_sum(counts[running]),
                 waiting=_sum(counts.get(waiting, {})),
+                kv_tokens=_kv_tokens(caches),
                 generated=None if generated is None else float(_sum(generated)),
             )
     return None
+
+
+def _kv_tokens(caches: list[dict[str, str]]) -> int | None:
+    """Tokens that the caches of all engines hold, 0 where they keep no prefixes; None where one does not say."""
+    if any(cache.get("enable_prefix_caching") == "False" for cache in caches):
+        return 0
+    tokens = 0
+    for cache in caches:
+        blocks, size = (cache.get(name, "") for name in ("num_gpu_blocks", "block_size"))
+        if not all(word.isascii() and word.isdecimal() and len(word) < 9 for word in (blocks, size)):
+            return None
+        tokens += int(blocks) * int(size)
+    return tokens or None
 
 
 def _place(labels: dict[str, str]) -> tuple[tuple[str, str], tuple[int, ...]]:

@@ -1,6 +1,7 @@
 """Reads from a copy of a request body what routing may know of it; the body itself goes upstream untouched.
 
-Not here: counting sequences (weights.py), and any judgement of the body: what is wrong with it, the engine says.
+Not here: counting sequences (weights.py), how prompts begin (prefixes.py), and any judgement of the body: what is wrong
+with it, the engine says.
 """
 
 import gc
@@ -11,6 +12,7 @@ import orjson
 
 from proxy.model import Dialect, Role, Traits
 from proxy.protocol.allowlist import ROUTES, Route, RouteClass
+from proxy.protocol.prefixes import BLOCK_BYTES, read_conversation, read_prefix, read_state
 from proxy.protocol.weights import sampling_params, weigh, weighing
 
 PEEK_MAX_BYTES = 2 * 1024 * 1024
@@ -32,6 +34,7 @@ COLLECTED_BYTES = 16 * 1024
 """A shorter body is parsed with the garbage collection on, which it can set off a dozen times at most."""
 
 _JSON, _OLLAMA, _DECODE = b"application/json", Dialect.OLLAMA, RouteClass.DECODE
+_NO_PREFIX: tuple[int, ...] = ()
 # Chat, completions and messages; responses. The newer name goes before the older one, as engines have it.
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _GRAMMARS = (
@@ -55,20 +58,33 @@ _TELLING = {
 }
 
 
-def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding: bytes, asked: Role | None) -> Traits:
+def read_traits(
+    route: Route,
+    body: bytes,
+    content_type: bytes,
+    content_encoding: bytes,
+    asked: Role | None,
+    *,
+    prefixed: bool = False,
+    key: bytes = b"",
+) -> Traits:
     """The traits of one request. Never raises: a body that cannot be read weighs 1 and the engine answers for it.
 
     `content_type` and `content_encoding` are the fields' values (b"" where absent); `asked` is passed through. Only
-    true asks for a stream, but of Ollama, which streams unless told not to.
+    true asks for a stream, but of Ollama, which streams unless told not to. With `prefixed` it is read how the prompt
+    begins and which conversation it belongs to, where it may have a block; `key` is what a header calls that.
     """
     value = _peek(body, content_type, content_encoding)
     model, stream = value.get("model"), value.get("stream")
-    weight, constrained, session = 1, False, False
+    weight, constrained, session, prefix, conversation = 1, False, False, _NO_PREFIX, 0
     # Most bodies have none of the rest, and are told apart by one look.
     if not value.keys().isdisjoint(_TELLING[route.template]):
         weight = weigh(route.template, value)
         constrained = _constrained(value) or (route.dialect is _OLLAMA and bool(value.get("format")))
         session = value.get("session_params") is not None or value.get("previous_response_id") is not None
+    if prefixed and len(body) >= BLOCK_BYTES:
+        prefix = read_prefix(value)
+        conversation = read_conversation(value, key, prefix)
     return Traits(
         weight,
         stream is True or (stream is not False and route.dialect is _OLLAMA and route.kind is _DECODE),
@@ -78,6 +94,9 @@ def read_traits(route: Route, body: bytes, content_type: bytes, content_encoding
         session,
         asked,
         _max_tokens(value),
+        prefix,
+        conversation,
+        read_state(value) if session else 0,
     )
 
 

@@ -28,8 +28,8 @@ class Scanner:
 
     `first_content`: something generated has come (a role alone is not); `finished`: a finish reason was given, or the
     stream has ended; `ended`: its dialect's end has come; `aborted`: the engine gave up (finish reason "abort");
-    `error`: the first error event; `events`: events with data, comments not counted; `gave_up`: a line was too long
-    to be read, so `ended` and `finished` may be missing.
+    `error`: the first error event; `made`: the id of a response that the engine may store; `events`: events with data,
+    comments not counted; `gave_up`: a line was too long to be read, so `ended` and `finished` may be missing.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class Scanner:
         "finished",
         "first_content",
         "gave_up",
+        "made",
         "usage",
     )
 
@@ -62,6 +63,7 @@ class Scanner:
         self.events = 0
         self.usage = Usage()
         self.error: StreamError | None = None
+        self.made: str | None = None
         self._dialect = dialect
         self._telling = telling_search(dialect)
         self._ndjson = dialect is Dialect.OLLAMA
@@ -226,6 +228,7 @@ class Scanner:
         self.finished = self.finished or facts.ended or facts.finish is not None
         self.aborted = self.aborted or facts.finish == "abort"
         self.error = self.error or facts.error
+        self.made = self.made or facts.made
         self._count(facts)
 
     def _count(self, facts: EventFacts) -> None:

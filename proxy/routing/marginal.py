@@ -4,7 +4,7 @@ For backends with GPUs of their own: what one runs does not slow the other. It h
 and it knows no limits: eligibility and room come after (policy.py).
 """
 
-from proxy.model import BASELINE, SPECULATIVE, Costs, Reason, Role, Traits
+from proxy.model import BASELINE, NOWHERE, SPECULATIVE, Costs, Reason, Role, Traits, Whereabouts
 from proxy.routing.buckets import Buckets
 from proxy.routing.delays import Delays
 from proxy.routing.rules import Goals
@@ -39,12 +39,13 @@ def costs(
     baseline_failures: int,
     *,
     goals: Goals | None = None,
+    where: Whereabouts = NOWHERE,
 ) -> Costs:
     """What a request would add beside so many sequences on each backend, speculative first and with its recent failures
     in it; each of its own is expected to generate `tokens`.
 
-    While the prompt is read none of them gains a token: that is added where the prefill of both is known. All of the
-    prompt is taken to be new to both, since what they hold of it is not known. Lateness against `goals` is added too.
+    While the prompt is read none of them gains a token: that is added where the prefill of both is known, for as many
+    tokens as are not cached there (`where`). Lateness against `goals` is added too.
     """
     speculative, baseline = in_flight
     first, second = tables.at_context(traits.prompt_bytes / BYTES_PER_TOKEN)
@@ -53,11 +54,11 @@ def costs(
     first_s, second_s = tokens * first.added(speculative, weight), tokens * second.added(baseline, weight)
     if first.prefill_tok_s is not None and second.prefill_tok_s is not None:
         prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
-        first_s += prompt / first.prefill_tok_s * (speculative + weight)
-        second_s += prompt / second.prefill_tok_s * (baseline + weight)
+        first_s += max(0.0, prompt - where[0]) / first.prefill_tok_s * (speculative + weight)
+        second_s += max(0.0, prompt - where[1]) / second.prefill_tok_s * (baseline + weight)
     if goals is not None:
-        first_s += lateness_s(goals, first, speculative + weight, traits, tokens)
-        second_s += lateness_s(goals, second, baseline + weight, traits, tokens)
+        first_s += lateness_s(goals, first, speculative + weight, traits, tokens, cached=where[0])
+        second_s += lateness_s(goals, second, baseline + weight, traits, tokens, cached=where[1])
     return Costs(
         first_s,
         second_s,
@@ -66,12 +67,14 @@ def costs(
     )
 
 
-def lateness_s(goals: Goals, delays: Delays, in_flight: int, traits: Traits, tokens: float) -> float:
+def lateness_s(
+    goals: Goals, delays: Delays, in_flight: int, traits: Traits, tokens: float, *, cached: int = 0
+) -> float:
     """How much later than `goals` a request is predicted to be on a backend that then has `in_flight` sequences, in
     seconds times LATE_COUNTS. The first token comes a step after the prefill, as far as that is known."""
     step_s, late_s = delays.total(in_flight) / in_flight, 0.0
     if goals.ttft_s is not None:
-        prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
+        prompt = max(0.0, min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS) - cached)
         prefill_s = 0.0 if delays.prefill_tok_s is None else prompt / delays.prefill_tok_s
         late_s += max(0.0, prefill_s + step_s - goals.ttft_s)
     if goals.tpot_s is not None:

@@ -5,6 +5,7 @@ Counting is not here (state/), nor is judging whether a backend is eligible (bre
 
 from proxy.model import (
     BASELINE,
+    NOWHERE,
     SPECULATIVE,
     BackendLoad,
     Because,
@@ -16,14 +17,16 @@ from proxy.model import (
     Regime,
     Role,
     Traits,
+    Whereabouts,
 )
-from proxy.routing import consolidate, marginal, overflow, ramp, threshold
+from proxy.routing import affinity, consolidate, marginal, overflow, ramp, threshold
 from proxy.routing.consolidate import first_role
 from proxy.routing.marginal import EXPECTED_TOKENS
-from proxy.routing.rules import Goals, RequestRule, RuleKind, Rules
+from proxy.routing.rules import Affinity, Goals, RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
 
 __all__ = [
+    "Affinity",
     "Goals",
     "RequestRule",
     "RuleKind",
@@ -44,10 +47,11 @@ _THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 _FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
+_STATE = Reason.STATE
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
-# own is down or has failed it.
-_FIRM = (Reason.OPERATOR_PIN, Reason.HEADER, Reason.RULE, Reason.PINNED)
+# own is down or has failed it. One whose state is there uses no other even then.
+_FIRM = (_STATE, Reason.OPERATOR_PIN, Reason.HEADER, Reason.RULE, Reason.PINNED)
 
 
 def decide(
@@ -58,11 +62,13 @@ def decide(
     *,
     excluded: Role | None = None,
     expected_tokens: float = EXPECTED_TOKENS,
+    where: Whereabouts = NOWHERE,
 ) -> Decision:
     """Where a request with `traits` goes and why; total and pure: same input, same decision.
 
     `excluded` is the role that has just failed this request before commit: then only the other one is considered.
-    `expected_tokens` is what a sequence of such a request generates, as far as its own limit lets it.
+    `expected_tokens` is what a sequence of such a request generates, as far as its own limit lets it; `where` says what
+    of it the backends hold.
     `role` is None exactly when the reason is FULL. The decision's `because` counts without the new request and names
     the regime that was asked; its `regime` already holds the request, as the caller leases it in the same step.
     """
@@ -72,9 +78,9 @@ def decide(
     tokens, costs = expected_tokens, None
     if rules.by_curves:
         tokens = marginal.answer_tokens(traits, expected_tokens)
-        costs = _costs(rules, current, snapshot, traits, tokens)
+        costs = _costs(rules, current, snapshot, traits, tokens, where=where)
     if excluded is None:
-        wanted, reason = _prefer(rules, current, snapshot, traits, costs)
+        wanted, reason = _prefer(rules, current, snapshot, traits, costs, where=where)
         role, reason = _place(rules, current, (wanted, reason), snapshot, traits.weight)
     else:  # there is no third one to fall to
         role, reason = (excluded.other if _takes(rules, snapshot, excluded.other, traits.weight) else None), _FAILOVER
@@ -82,18 +88,8 @@ def decide(
         reason = _FULL
     elif not (speculative.eligible or baseline.eligible):
         reason = _ALL_DOWN
-    because = Because(
-        rules.effective_policy,
-        speculative.in_flight,
-        baseline.in_flight,
-        current.smoothed,
-        rules.enter_at,
-        rules.leave_at,
-        current.role,
-        speculative.recent_failures,
-        costs,
-        rules.learned,
-    )
+    counts = (speculative.in_flight, baseline.in_flight)
+    because = _because(rules, current, counts, speculative.recent_failures, costs, where)
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
         if excluded is None and rules.paces is not None:
@@ -112,28 +108,30 @@ def decide_by_counts(
     recent_failures: int,
     baseline_failures: int = 0,
     expected_tokens: float = EXPECTED_TOKENS,
+    where: Whereabouts = NOWHERE,
 ) -> Decision | None:
     """What `decide` says of two backends that are both eligible and do not ramp up, speculative first in each pair.
 
     Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides (a wish,
     a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's;
-    `baseline_failures` are told where the rules go by curves, and 0 without.
+    `baseline_failures` are told where the rules go by curves or by what is cached, and 0 without.
     """
-    if not rules.policy_alone or regime.smoothed_at_s == _NEVER_S or (traits.asked is not None and rules.allow_header):
+    wished = where.state is not None or (traits.asked is not None and rules.allow_header)
+    if wished or not rules.policy_alone or regime.smoothed_at_s == _NEVER_S:
         return None
-    (speculative, baseline), weight = in_flight, traits.weight
+    (speculative, baseline), weight, policy = in_flight, traits.weight, rules.effective_policy
     # With the request's own weight at once: a smoothed count takes a new number in only as time passes (see _hold).
     current = follow(rules, regime, speculative + baseline + weight, at_s)
-    policy, leave_at = rules.effective_policy, rules.leave_at
     role, reason = SPECULATIVE, _ROOM
     if policy is _THRESHOLD:
         role, reason = current.role, _REGIME
     busy, costs = speculative + recent_failures, None
-    if role is SPECULATIVE and busy and busy + weight > leave_at:
+    if role is SPECULATIVE and busy and busy + weight > rules.leave_at:
         role, reason = BASELINE, _OVERFLOW
     if rules.delays is not None:
         tokens = marginal.answer_tokens(traits, expected_tokens)
-        costs = marginal.costs(rules.delays, traits, tokens, (busy, baseline), baseline_failures, goals=rules.goals)
+        counts = (busy, baseline)
+        costs = marginal.costs(rules.delays, traits, tokens, counts, baseline_failures, goals=rules.goals, where=where)
         if policy is _MARGINAL:
             role, reason = marginal.prefer(costs)
     elif policy is _CONSOLIDATE:
@@ -142,14 +140,38 @@ def decide_by_counts(
         tokens = marginal.answer_tokens(traits, expected_tokens)
         costs = consolidate.costs(rules, current, tokens, baseline_failures)
         role, reason, current = current.role, _REGIME, consolidate.arrived(current, traits, tokens)
-    counted, limit = speculative, limits[0]
-    if role is BASELINE:
-        counted, limit = baseline, limits[1]
+    if rules.affine and where.home is not None:
+        role, reason = affinity.settle(rules, (role, reason), where, costs, (busy + weight, baseline_failures))
+    counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
-    levels = (current.smoothed, rules.enter_at, leave_at, current.role)
-    because = Because(policy, speculative, baseline, *levels, recent_failures, costs, rules.learned)
+    because = _because(rules, current, in_flight, recent_failures, costs, where)
     return Decision(role, reason, current, because)
+
+
+def _because(  # noqa: PLR0917 - by name it would take twice as long, and each decision makes one
+    rules: Rules,
+    regime: Regime,
+    in_flight: tuple[int, int],
+    recent_failures: int,
+    costs: Costs | None,
+    where: Whereabouts,
+) -> Because:
+    """The numbers behind a decision."""
+    return Because(
+        rules.effective_policy,
+        in_flight[0],
+        in_flight[1],
+        regime.smoothed,
+        rules.enter_at,
+        rules.leave_at,
+        regime.role,
+        recent_failures,
+        costs,
+        where.speculative_tokens,
+        where.baseline_tokens,
+        rules.learned,
+    )
 
 
 def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime:
@@ -190,33 +212,48 @@ def is_bulky(load: BackendLoad, weight: int) -> bool:
     return load.max_in_flight is not None and 2 * held > load.max_in_flight and held > 1
 
 
-def preference(rules: Rules, traits: Traits) -> Role | None:
-    """The one backend that a request waits for when that is full; None where either serves it."""
-    wished = _wish(rules, traits)
+def preference(rules: Rules, traits: Traits, state: Role | None = None) -> Role | None:
+    """The one backend that a request waits for when that is full; None where either serves it. `state` is the role that
+    holds the state it names."""
+    wished = _wish(rules, traits, state)
     if wished is not None:
         return wished[0]
     return rules.pin if rules.effective_policy is _PINNED else None
 
 
-def _costs(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, tokens: float) -> Costs | None:
+def _costs(
+    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, tokens: float, *, where: Whereabouts
+) -> Costs | None:
     speculative, baseline = snapshot.speculative, snapshot.baseline
     if rules.delays is None:
         return consolidate.costs(rules, regime, tokens, baseline.recent_failures)
     busy = speculative.in_flight + speculative.recent_failures
     counts, failures = (busy, baseline.in_flight), baseline.recent_failures
-    return marginal.costs(rules.delays, traits, tokens, counts, failures, goals=rules.goals)
+    return marginal.costs(rules.delays, traits, tokens, counts, failures, goals=rules.goals, where=where)
 
 
 def _prefer(
-    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, costs: Costs | None
+    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, costs: Costs | None, *, where: Whereabouts
 ) -> tuple[Role, Reason]:
-    """Who is asked first: a wish, else the policy's choice. Eligibility and room come after."""
-    wished = _wish(rules, traits)
+    """Who is asked first: a wish, else the home of a conversation, else the policy's choice. Eligibility and room come
+    after."""
+    wished = _wish(rules, traits, where.state)
     if wished is not None:
         return wished
-    policy = rules.effective_policy
-    if policy is _PINNED:
+    if rules.effective_policy is _PINNED:
         return rules.pin, Reason.PINNED
+    asked = _by_policy(rules, regime, snapshot, traits, costs)
+    if not rules.affine:
+        return asked
+    speculative, baseline = snapshot.speculative, snapshot.baseline
+    pressed = speculative.in_flight + speculative.recent_failures + traits.weight, baseline.recent_failures
+    return affinity.settle(rules, asked, where, costs, pressed)
+
+
+def _by_policy(
+    rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, costs: Costs | None
+) -> tuple[Role, Reason]:
+    policy = rules.effective_policy
     if costs is not None and policy is _MARGINAL:
         return marginal.prefer(costs)
     if policy is _CONSOLIDATE:
@@ -226,10 +263,13 @@ def _prefer(
     return overflow.prefer(rules, snapshot.speculative, traits.weight)
 
 
-def _wish(rules: Rules, traits: Traits) -> tuple[Role, Reason] | None:
-    """What was wished for this request, the loudest voice first; None leaves it to the policy."""
+def _wish(rules: Rules, traits: Traits, state: Role | None) -> tuple[Role, Reason] | None:
+    """What was wished for this request, the loudest voice first; None leaves it to the policy. Where its `state` is no
+    other backend can serve it, whatever was wished but by an operator, who has a reason to keep it from there."""
     if rules.operator_pin is not None:
         return rules.operator_pin, Reason.OPERATOR_PIN
+    if state is not None:
+        return state, _STATE
     if rules.allow_header and traits.asked is not None:
         return traits.asked, Reason.HEADER
     for rule in rules.request_rules:
@@ -252,6 +292,8 @@ def _place(
         if not room and reason is _REGIME and not consolidate.may_spill(rules, regime, snapshot, weight):
             return None, _FULL
         reason = Reason.RAMPING if room else Reason.OTHER_FULL
+    elif reason is _STATE:
+        return None, _FULL
     else:
         reason = Reason.ONLY_ELIGIBLE
     return (wanted.other if _takes(rules, snapshot, wanted.other, weight) else None), reason

@@ -14,6 +14,9 @@ from proxy.routing.paces import Paces, paces
 # conversations, and those in flight must run out on the one backend before the other has the GPUs to itself.
 CONSOLIDATED_S = 60.0
 
+# Policies that weigh each request by itself. Under the others all go to one favoured backend.
+_SINGLE = (Policy.MARGINAL, Policy.OVERFLOW)
+
 # What stands in for a policy whose curves are not there.
 _UNCURVED = {Policy.MARGINAL: Policy.OVERFLOW, Policy.CONSOLIDATE: Policy.THRESHOLD}
 
@@ -50,6 +53,15 @@ class Goals(NamedTuple):
     tpot_s: float | None = None
 
 
+class Affinity(NamedTuple):
+    """How conversations are kept where their prompts are cached. `min_cached_tokens` is how many more cached tokens
+    make one long where no speed tells what they are worth; `cache_tokens` how many each engine holds, None where it
+    says so itself."""
+
+    min_cached_tokens: int = 8192
+    cache_tokens: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Everything `decide` needs to know of the configuration.
@@ -60,7 +72,8 @@ class Rules:
     everything. The first of `request_rules` that matches a request decides; `allow_header` lets clients ask for a role.
     `ramp_s` is how long a backend that has recovered is kept below its full share; `curves` are measured speeds, which
     live traffic has corrected where `learned` says so, and `goals` what policy `marginal` keeps answers within as far
-    as it can.
+    as it can. `affinity` None lets no conversation stay anywhere; with it none does unless the policy weighs single
+    requests on GPUs of their own.
     """
 
     policy: Policy = Policy.AUTO
@@ -77,6 +90,7 @@ class Rules:
     curves: Curves | None = field(default=None, repr=False)
     learned: bool = False
     goals: Goals | None = None
+    affinity: Affinity | None = None
     effective_policy: Policy = field(init=False, repr=False, compare=False)
     """The policy in force. With curves of both backends `auto` is `marginal` on separate GPUs and `consolidate` on
     shared ones; without, `overflow` and `threshold`, which then stand in for these two also by name. Never AUTO."""
@@ -96,6 +110,13 @@ class Rules:
     policy_alone: bool = field(init=False, repr=False, compare=False)
     """Whether the policy weighs counts, smoothed ones, and nobody but a client that asks by header overrules it."""
 
+    affine: bool = field(init=False, repr=False, compare=False)
+    """Whether conversations stay where they are cached: with `affinity`, under `marginal` and `overflow`, on separate
+    GPUs."""
+
+    prefill_known: bool = field(init=False, repr=False, compare=False)
+    """Whether the costs of a delay count the time that a prompt takes."""
+
     def __post_init__(self) -> None:
         # Once and not at every look: each request looks several times.
         found = buckets(self.curves, delays)
@@ -109,9 +130,17 @@ class Rules:
         object.__setattr__(self, "by_curves", not (self.delays is None and self.paces is None))
         object.__setattr__(self, "dwell_s", max(self.min_dwell_s, CONSOLIDATED_S if consolidates else 0.0))
         object.__setattr__(self, "policy_alone", not wished and self.smoothing_s > 0)
+        single = self.placement is Placement.SEPARATE and effective in _SINGLE
+        object.__setattr__(self, "affine", self.affinity is not None and single)
+        object.__setattr__(self, "prefill_known", self.delays is not None and _tell_prefill(self.delays))
 
 
 def _resolved(policy: Policy, placement: Placement, *, curved: bool) -> Policy:
     if policy is Policy.AUTO:
         policy = Policy.MARGINAL if placement is Placement.SEPARATE else Policy.CONSOLIDATE
     return policy if curved else _UNCURVED.get(policy, policy)
+
+
+def _tell_prefill(tables: Buckets[Delays]) -> bool:
+    """Whether every bucket has the prefill of both backends."""
+    return all(each.prefill_tok_s is not None for pair in tables.made for each in pair)

@@ -1,4 +1,4 @@
-"""What the proxy knows of one backend: its book, circuit, health and what its engine says of itself.
+"""What the proxy knows of one backend: its book, shelf, circuit, health and what its engine says of itself.
 
 The rules that move circuit and health are pure and live in routing/; who may be chosen is decided there too.
 """
@@ -12,6 +12,7 @@ from proxy.routing.blackhole import FailureWeight
 from proxy.routing.breaker import BreakerRules, Circuit
 from proxy.routing.health import Health
 from proxy.state.ledger import Book
+from proxy.state.shelf import Shelf
 
 # The share of a backend's limit that may count for clients who have left. What engines still do for such clients is a
 # guess, and by leaving at once again and again one client could fill the count for everybody.
@@ -52,6 +53,7 @@ class Backend:
     load: EngineLoad | None = None
     load_at_s: float | None = None
     recovered_at_s: float | None = None
+    shelf: Shelf = field(default_factory=Shelf)
     known: Standing | None = field(default=None, init=False, repr=False, compare=False)
     """The last answer of `standing`, until any of the above changes."""
 

@@ -94,12 +94,17 @@ def _prepared(measured: bool) -> Callable[[], None]:
     process would not hear anything less."""
 
     def prepare() -> None:
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        die_with_parent()
         chosen = cores()
         if chosen is not None:
             os.sched_setaffinity(0, chosen[0] if measured else chosen[1])
 
     return prepare
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it is gone."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def free_port() -> int:

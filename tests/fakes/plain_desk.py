@@ -49,6 +49,19 @@ class Side:
         self.circuit, self.health = Circuit(), Health()
         self.failures: list[tuple[float, float]] = []  # the weight of them all after each, and when
         self.recovered_at_s: float | None = None
+        self.cached: list[int] = []  # blocks, the least lately used first
+
+    def holds(self, prefix: tuple[int, ...]) -> int:
+        """Tokens of the beginning that is there."""
+        there = 0
+        while there < len(prefix) and prefix[there] in self.cached:
+            there += 1
+        return 512 * there
+
+    def keep(self, prefix: tuple[int, ...], room_tokens: int) -> None:
+        ends_first = prefix[::-1]
+        self.cached = [block for block in self.cached if block not in prefix] + list(ends_first)
+        self.cached = self.cached[max(0, len(self.cached) - room_tokens // 512) :]
 
     @property
     def limit(self) -> int | None:
@@ -90,6 +103,7 @@ class Side:
         self.circuit = (row.probe if probe else row.ordinary)(BREAKER, self.circuit, now_s)
         if self.circuit.state is CircuitState.CLOSED and before is not CircuitState.CLOSED:
             self.recovered_at_s = now_s
+            self.cached = []
 
 
 class PlainDesk:
@@ -171,13 +185,16 @@ class PlainDesk:
         counts = (seen.speculative.in_flight, seen.baseline.in_flight)
         rules, regime = self.rules, self.regime
         levels = (regime.smoothed, rules.enter_at, rules.leave_at, regime.role, seen.speculative.recent_failures)
-        because = Because(rules.effective_policy, *counts, *levels, self.told(seen, traits))
+        cached = [self.cached(role, traits) for role in ROLES]
+        because = Because(rules.effective_policy, *counts, *levels, self.told(seen, traits), *cached)
         if role is None:
             return Decision(None, reason, self.regime, because), 0, False
         side, weight = self.sides[role], held(seen.of(role), traits.weight)
         probe = side.circuit.state is not CircuitState.CLOSED and side.passes(now_s)
         side.leases.append(weight)
         side.move(Event.ADMITTED, now_s)
+        if rules.affine and rules.affinity is not None and rules.affinity.cache_tokens is not None:
+            side.keep(traits.prefix, rules.affinity.cache_tokens)
         self.follow(self.in_flight, now_s)
         if self.consolidates:
             before, context, answer, mean_held = self.regime.demand
@@ -221,6 +238,26 @@ class PlainDesk:
         assert theirs is not None
         return theirs.tok_s(other.in_flight + weight) >= ours.tok_s(max(1, load.in_flight))
 
+    def cached(self, role: Role, traits: Traits) -> int:
+        return self.sides[role].holds(traits.prefix) if self.rules.affine else 0
+
+    def stays(self, seen: LoadSnapshot, traits: Traits) -> Role | None:
+        """Where most is cached, if it pays to stay there."""
+        ours, theirs = (self.cached(role, traits) for role in ROLES)
+        if ours == theirs or self.rules.affinity is None:
+            return None
+        home = SPECULATIVE if ours > theirs else BASELINE
+        long = abs(ours - theirs) >= self.rules.affinity.min_cached_tokens
+        costs = self.costs(seen, traits)
+        if costs is None:
+            busy = seen.speculative.in_flight + seen.speculative.recent_failures + traits.weight
+            fits = busy <= 2 * self.rules.leave_at if home is SPECULATIVE else not seen.baseline.recent_failures
+            return home if long and fits else None
+        both_s = {SPECULATIVE: costs.speculative_s, BASELINE: costs.baseline_s}
+        marginal, priced = self.rules.effective_policy is Policy.MARGINAL, self.rules.prefill_known
+        most = 2.0 if long and not (marginal and priced) else 1.1 if marginal else 0.0
+        return home if both_s[home] <= most * both_s[home.other] else None
+
     def prefer(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
         if self.pin is not None:
             return self.pin, Reason.OPERATOR_PIN
@@ -228,6 +265,8 @@ class PlainDesk:
             return traits.asked, Reason.HEADER
         if traits.session and self.rules.request_rules:
             return BASELINE, Reason.RULE
+        if self.rules.affine and (home := self.stays(seen, traits)) is not None:
+            return home, Reason.AFFINITY
         if self.consolidates:
             return self.favoured(seen, traits)
         busy = seen.speculative.in_flight + seen.speculative.recent_failures
@@ -275,9 +314,11 @@ class PlainDesk:
             n = load.in_flight + load.recent_failures
             more = n + traits.weight
             delay = n * curve.seconds_per_token(n) if n else 0.0
-            added.append(self.tokens(traits) * (more * curve.seconds_per_token(more) - delay))
+            prefill_tok_s = context.prefill_tok_s[ROLES.index(role)]
+            new = max(0.0, traits.prompt_bytes / BYTES_PER_TOKEN - self.cached(role, traits))
+            prefill_s = new / prefill_tok_s * more if prefill_tok_s else 0.0
+            added.append(self.tokens(traits) * (more * curve.seconds_per_token(more) - delay) + prefill_s)
             beyond |= curve.extrapolated(more)
-            assert context.prefill_tok_s == (None, None), "lock step is tried without prefill"
         return Costs(*added, beyond, seen.baseline.recent_failures)
 
     def is_held_back(self, load: BackendLoad, beside: BackendLoad, weight: int) -> bool:
@@ -304,6 +345,7 @@ class PlainDesk:
         before, side.health = side.health.up, health.advance(HealthRules(), side.health, evidence, now_s)
         if before is False and side.health.up:
             side.recovered_at_s = now_s
+            side.cached = []
 
 
 def held(load: BackendLoad, weight: int) -> int:

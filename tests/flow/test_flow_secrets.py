@@ -214,7 +214,7 @@ WRONG: tuple[tuple[bytes, int], ...] = (
     (request("/v1/models/../CANARY", method="GET"), 404),
     (request("/v1/%zzCANARY", method="GET"), 400),
     (request("/flush_cache?CANARY", b"CANARY"), 403),
-    (request("/v1/responses/CANARY", method="GET"), 403),
+    (request("/v1/responses/CANARY", method="PUT"), 405),
     (request("/v1/chat/completions", method="OPTIONS"), 405),
     (request("/v1/chat/completions?CANARY", b"{}", "upgrade: CANARY", "connection: upgrade"), 501),
     (request("/v1/chat/completions", b'{"CANARY":' + b"1" * 30_000, *SECRETS), 413),

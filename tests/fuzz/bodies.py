@@ -14,6 +14,7 @@ from proxy.model import Dialect, EngineFacts, EngineLoad, Role, Traits, Usage
 from proxy.protocol import allowlist, engines
 from proxy.protocol.answers import read_answer, read_event
 from proxy.protocol.openai import MAX_MODEL_CHARS, read_traits
+from proxy.protocol.prefixes import BLOCK_BYTES, MAX_BLOCKS
 from proxy.protocol.weights import MAX_WEIGHT
 
 ROUTES = tuple(row for rows in allowlist.ROUTES.values() for row in rows if row.counts)
@@ -40,11 +41,12 @@ def traits(data: bytes) -> None:
     body = draws.rest()
 
     def read() -> Traits:
-        return read_traits(route, body, kind, coding, asked)
+        return read_traits(route, body, kind, coding, asked, prefixed=True, key=coding)
 
     found = read()
     require(1 <= found.weight <= MAX_WEIGHT and type(found.weight) is int, f"weight {found.weight}")
     require(found.prompt_bytes == len(body) and found.asked is asked, "size or wish were changed")
+    require(len(found.prefix) <= min(MAX_BLOCKS, 6 * len(body) // BLOCK_BYTES), "more blocks than the body has")
     require(found.model is None or len(found.model) <= MAX_MODEL_CHARS, "a long model name was kept")
     require(all(type(flag) is bool for flag in (found.stream, found.constrained, found.session)), "a flag is no flag")
     if coding == b"gzip":

@@ -11,7 +11,7 @@ from httptools import HttpRequestParser
 
 from proxy.errors import CrossoverError
 from proxy.protocol import headers, routes
-from proxy.protocol.allowlist import REFUSED, REFUSED_PREFIXES, STATEFUL_PREFIX, UPGRADE_PATHS, EngineKind
+from proxy.protocol.allowlist import REFUSED, REFUSED_PREFIXES, UPGRADE_PATHS, EngineKind
 from proxy.protocol.fields import Fields, by_name
 
 ENGINES = tuple(EngineKind)
@@ -81,7 +81,7 @@ def _resolved(path: str) -> str:
 
 def _is_operators(engine: EngineKind, path: str) -> bool:
     bare = path.rstrip("/")
-    under = (*REFUSED_PREFIXES[engine], STATEFUL_PREFIX)
+    under = REFUSED_PREFIXES[engine]
     return bare in REFUSED[engine] or bare in UPGRADE_PATHS or path.startswith(under)
 
 

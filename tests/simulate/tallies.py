@@ -50,7 +50,8 @@ class Tally(NamedTuple):
 
     `right` are verdicts of the true class, `honest` those that are not wrong. `covered` counts true changes of the
     faster arm that an interval holds, `first` those nearest to the least load alone; `stray` crossings that are none.
-    `held` are the intervals of single ratios that hold the true one.
+    `held` are the intervals of single ratios that hold the true one, `prefill_held` those of how fast prompts are taken
+    in; `prefill_error` is the median of theirs, None where none was measured.
     """
 
     runs: int
@@ -67,6 +68,8 @@ class Tally(NamedTuple):
     held: Share
     cells: float
     spent_s: float
+    prefill_error: float | None
+    prefill_held: Share
 
     def as_json(self) -> dict[str, Any]:
         """Rounded to what is worth keeping."""
@@ -77,6 +80,7 @@ def tally(outcomes: Sequence[Outcome]) -> Tally:
     """Add outcomes up, at least one."""
     errors = [error for outcome in outcomes for error in chain.from_iterable(outcome.errors.values())]
     widths = [width for outcome in outcomes for width in outcome.widths]
+    prefills = [error for outcome in outcomes for error in outcome.prefill_errors]
     return Tally(
         runs=len(outcomes),
         kinds=dict(Counter(str(outcome.kind) for outcome in outcomes).most_common()),
@@ -92,6 +96,8 @@ def tally(outcomes: Sequence[Outcome]) -> Tally:
         held=Share(sum(outcome.held for outcome in outcomes), sum(outcome.contrasts for outcome in outcomes)),
         cells=fmean(outcome.cells for outcome in outcomes),
         spent_s=fmean(outcome.spent_s for outcome in outcomes),
+        prefill_error=median(abs(error) for error in prefills) if prefills else None,
+        prefill_held=Share(sum(outcome.prefill_held for outcome in outcomes), len(prefills)),
     )
 
 
@@ -120,6 +126,7 @@ def totals(whole: Tally) -> str:
             f"error of a speed               median {whole.median_error:.2%}, worst {whole.worst_error:.1%}, "
             f"mean {whole.bias:+.2%}",
             f"intervals of ratios that hold  {whole.held}",
+            f"intervals of prefill that hold {whole.prefill_held}; error median {whole.prefill_error or 0.0:.2%}",
             f"cells, virtual minutes a run   {whole.cells:.0f}, {whole.spent_s / 60.0:.0f}",
         )
     )

@@ -41,7 +41,8 @@ class Outcome:
 
     `covered` says for each true change whether an interval of the right direction holds a point at which the two are
     equally fast, `widths` how wide that interval is (ln of high / low). `stray` counts crossings found where there is
-    none; `held` and `contrasts` how many intervals of a ratio hold the true one.
+    none; `held` and `contrasts` how many intervals of a ratio hold the true one. `prefill_errors` are estimate / truth
+    - 1 of how fast prompts are taken in, and `prefill_held` how many of their intervals hold the truth.
     """
 
     trial: Trial
@@ -55,6 +56,8 @@ class Outcome:
     contrasts: int
     cells: int
     spent_s: float
+    prefill_errors: tuple[float, ...]
+    prefill_held: int
     right: bool
     honest: bool
 
@@ -118,6 +121,10 @@ def _judged(trial: Trial, stand: VirtualStand, found: ContextFindings, campaign:
         contrasts=len(intervals),
         cells=len(campaign.measurements),
         spent_s=campaign.spent_s,
+        prefill_errors=tuple(one.tok_s / stand.true_prefill_tok_s - 1.0 for one in campaign.prefills),
+        prefill_held=sum(
+            (one.low or 0.0) <= stand.true_prefill_tok_s <= (one.high or 0.0) for one in campaign.prefills
+        ),
         right=found.verdict.kind is truth.kind,
         honest=found.verdict.kind in truth.honest,
     )

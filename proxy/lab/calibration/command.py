@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from proxy.lab.calibration.record import Record, Run, alone, writing
 from proxy.lab.calibration.resume import take_up
 from proxy.lab.calibration.stand.http import ArmTarget, open_stand
 from proxy.lab.calibration.telling import explain_nothing, last_faults, progress_line, tell
-from proxy.lab.calibration.values import CURVES_FILE, Arm, ArmFacts, Measurement, RunningRouting
+from proxy.lab.calibration.values import CURVES_FILE, Arm, ArmFacts, Measurement, Prefill, RunningRouting
 from proxy.lab.demo import Demo
 from proxy.lab.interrupt import EXIT_INTERRUPTED, progress, until_interrupted
 from proxy.lab.options import duration_s, list_of, positive, server_url, token_counts
@@ -88,7 +88,7 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
         facts = await stand.facts()
         refuse_nonsense(aim, facts)
         take_up(record, Run(aim, facts, _now()), again=options.again)
-        campaign = Campaign(aim, stand, facts, record.measurements)
+        campaign = Campaign(aim, stand, facts, record.measurements, _run_of(record).prefills)
         async with progress(lambda: progress_line(campaign.standing()), "calibrate-progress"):
             refused: list[CrossoverError] = []
             interrupted = await until_interrupted(_carried_out(campaign, record, refused), "calibrate")
@@ -107,7 +107,7 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
 async def _carried_out(campaign: Campaign, record: Record, refused: list[CrossoverError]) -> None:
     """Carry the plan out; what ends it goes to `refused`, as an error of a task would be told with its traceback."""
     try:
-        await campaign.carry_out(partial(_keep, record))
+        await campaign.carry_out(partial(_keep, record), partial(_keep_prefills, record))
     except CrossoverError as error:
         refused.append(error)
 
@@ -120,6 +120,10 @@ def _keep(record: Record, measurement: Measurement) -> None:
         faults = ", ".join(f"{count} x {name}" for name, count in measurement.errors.items())
         why = f"requests failed ({faults})" if measurement.cut else "other traffic ran on that engine"
         sys.stderr.write(f"{_WIPE}{cell.arm} at {cell.concurrency} cannot be used: {why}\n")
+
+
+def _keep_prefills(record: Record, prefills: Sequence[Prefill]) -> None:
+    record.note(replace(_run_of(record), prefills=tuple(prefills)))
 
 
 def _finish(
@@ -147,6 +151,7 @@ def _finish(
         campaign.measurements,
         measured_at=_now(),
         spent_s=campaign.spent_s,
+        prefills=campaign.prefills,
         running=_running(settings) if options.config is not None else None,
         complete=not interrupted and not campaign.hopeless,
         notes=notes,

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from proxy.errors import ConfigError
 from proxy.lab.calibration.deciding.aim import Aim
-from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement
+from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement, Prefill
 from proxy.lab.loadreport import Sample
 
 RUN_FILE = "run.json"
@@ -28,12 +28,14 @@ RESULT_FILES = ("report.html", "report.md", "curves.yaml", "proposal.yaml", "pro
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a folder was begun with, how long it took until now, and whether it came to its end."""
+    """What a folder was begun with, how long it took until now, how fast its arms took prompts in, and whether it came
+    to its end."""
 
     aim: Aim
     facts: Mapping[Arm, ArmFacts]
     began_at: str
     spent_s: float = 0.0
+    prefills: tuple[Prefill, ...] = ()
     finished: bool = False
 
 

@@ -37,7 +37,7 @@ def take_up(record: Record, run: Run, *, again: bool) -> None:
             "name another folder by --out, or begin anew with --again"
         )
     sys.stderr.write(f"going on with {len(record.measurements)} cells of {folder}\n")
-    record.begin(replace(run, began_at=held.began_at))
+    record.begin(replace(run, began_at=held.began_at, prefills=held.prefills))
 
 
 def _goal(aim: Aim) -> Aim:

@@ -194,6 +194,26 @@ class Estimate(NamedTuple):
     predicted: bool = False
 
 
+class FirstToken(NamedTuple):
+    """One prompt asked alone: its tokens that no cache held, and the seconds until the first token of its answer."""
+
+    prompt_tokens: int
+    ttft_s: float
+
+
+class Prefill(NamedTuple):
+    """How fast one arm takes prompts in, one at a time, in prompt tokens a second with the 95 % interval; `low` and
+    `high` are None with fewer pairs of prompts than an interval takes. `spent_s` is how long it took to find out."""
+
+    arm: Arm
+    context_tokens: int
+    tok_s: float
+    low: float | None
+    high: float | None
+    pairs: int
+    spent_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ContextFindings:
     """All that was found in one condition.
@@ -248,4 +268,5 @@ class Findings:
     complete: bool = True
     notes: tuple[str, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+    prefills: tuple[Prefill, ...] = ()
     curves_file: str = CURVES_FILE

@@ -16,6 +16,8 @@ from proxy.config.key_files import Sources
 from proxy.errors import ConfigError
 from proxy.lab.adaptive import ADAPTIVE_TAX
 from proxy.lab.curves import Curve, crossing
+from proxy.lab.simulation.course import Level
+from proxy.lab.simulation.goals import Slo
 from proxy.lab.simulation.pace import Pace, Paces, adaptive
 from proxy.lab.simulation.sharing import Station, Task
 from proxy.model import BASELINE, ROLES, SPECULATIVE, Placement, Policy, Role
@@ -39,23 +41,30 @@ Choose = Callable[[View, Task], Role]
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What is given where arms are compared: the curve, where its engines run, how fast they are, their limits."""
+    """What is given where arms are compared: the curve, where its engines run, how fast they are, their limits, and the
+    goals that policies are told (`routing.slo`)."""
 
     curve: Curve
     placement: Placement
     paces: Paces
     max_in_flight: int
+    slo: Slo | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One way. `choose` None leaves it to the policy of `settings`; `paces` are those of the bench but for arms that
-    run other engines."""
+    run other engines, and `later` is the same way where acceptance is not as measured."""
 
     name: str
     settings: Settings
     paces: Paces
     choose: Choose | None = field(default=None, compare=False)
+    later: Mapping[Level, "Arm"] = field(default_factory=dict, compare=False)
+
+    def at(self, level: Level) -> "Arm":
+        """The same way with as much acceptance: other speeds, which control arms know. Policies are not told."""
+        return self.later.get(level, self)
 
 
 def arm(said: str, bench: Bench) -> Arm:
@@ -70,7 +79,11 @@ def arm(said: str, bench: Bench) -> Arm:
         if name in set(Policy):
             return Arm(said, settings_of(bench, name, value), bench.paces)
     except ValueError as error:
-        raise ConfigError(f"--policy {said}: {value!r} is no number; mend: see `crossover simulate --help`") from error
+        if value:
+            raise ConfigError(
+                f"--policy {said}: {value!r} is no number; mend: see `crossover simulate --help`"
+            ) from error
+        raise ConfigError(f"curve {bench.curve.name}: {error}, or correct its speeds, in output tok/s") from error
     raise ConfigError(f"no policy or control arm is called {name!r}; mend: take one of {', '.join(names())}")
 
 
@@ -108,7 +121,9 @@ def _settings(bench: Bench, routing: dict[str, Any]) -> Settings:
     rest = {"learn": {"enabled": False}, **rest}  # a policy is what its curves make of it, unless asked otherwise
     made = from_mapping({"backends": backends, "placement": bench.placement.value, "routing": rest})
     # Speeds come from a file there, without which policies that need some are refused. Here they come from the curve.
-    named = made.model_copy(update={"routing": made.routing.model_copy(update={"policy": Policy(policy)})})
+    slo = made.routing.slo if bench.slo is None else made.routing.slo.model_copy(update=bench.slo._asdict())
+    asked = made.routing.model_copy(update={"policy": Policy(policy), "slo": slo})
+    named = made.model_copy(update={"routing": asked})
     return named.read_from(Sources({}, curves=measured(bench)))
 
 
@@ -187,7 +202,7 @@ def _grown_delay(pace: Pace, most: int) -> list[float]:
 def _one_adaptive(bench: Bench, value: str) -> Arm:
     """No proxy that knows of speculation: engines that switch it themselves, one on shared GPUs, else two that are
     filled evenly."""
-    pace = adaptive(bench.curve, bench.paces, float(value) if value else ADAPTIVE_TAX)
+    pace = adaptive(bench.paces, float(value) if value else ADAPTIVE_TAX)
     return _of_one_kind(bench, pace)
 
 
@@ -214,3 +229,6 @@ _CONTROLS: dict[str, Callable[[Bench, str], Arm]] = {
     "adaptive": _one_adaptive,
     "two_baselines": _two_baselines,
 }
+
+CONTROLS = ("only_speculative", "only_baseline", "first", "faster", "adaptive", "two_baselines")
+"""What every comparison has beside the ways it is asked for."""

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import exp
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -14,7 +15,11 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 400, 256.0
 
 class Offer(NamedTuple):
     """A request as it comes. `step_share` is how much of the engine's step is left then, 0 to 1; `blocks` are the whole
-    blocks of its prompt, each a hash of all up to its end; `conversation` names the one that it belongs to, if any."""
+    blocks of its prompt, each a hash of all up to its end; `conversation` names the one that it belongs to, if any.
+
+    `acceptance` is what speculation gains for it as a share of what it gains on average. Its client leaves after
+    `patience_s`, or once it has read that share of the answer.
+    """
 
     at_s: float
     prompt_tokens: int
@@ -22,6 +27,9 @@ class Offer(NamedTuple):
     step_share: float = 0.0
     blocks: tuple[int, ...] = ()
     conversation: int = 0
+    acceptance: float = 1.0
+    patience_s: float = NEVER_S
+    read: float = 1.0
 
 
 class Means(NamedTuple):
@@ -43,14 +51,18 @@ class Source(Protocol):
     def take(self) -> Offer:
         """The request that comes at `next_at_s`."""
 
-    def ended(self, at_s: float) -> None:
-        """A request has ended."""
+    def ended(self, at_s: float, conversation: int) -> None:
+        """A request has ended, one of that conversation where it has one."""
 
 
 class Arrivals(Protocol):
-    """A kind of traffic. `paced` says whether a rate can be asked of it."""
+    """A kind of traffic. `paced` says whether a load can be asked of it."""
 
     paced: bool
+
+    @property
+    def load(self) -> float | None:
+        """The mean share of what the engines can take where it is the traffic's own; else None."""
 
     @property
     def name(self) -> str:
@@ -84,6 +96,31 @@ class Sizes:
         return Offer(at_s, self.prompt_tokens, tokens, rng.random() if self.in_step else 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Prompts and answers of log-normal length, each with its median and its spread (the standard deviation of the
+    logarithm)."""
+
+    prompt_tokens: float
+    prompt_spread: float
+    output_tokens: float
+    output_spread: float
+
+    @property
+    def means(self) -> Means:
+        """As `Arrivals.means`, none of the prompts cached."""
+        prompt = self.prompt_tokens * exp(self.prompt_spread**2 / 2)
+        output = self.output_tokens * exp(self.output_spread**2 / 2)
+        # Long answers are there for longer.
+        return Means(prompt, output, prompt + output * exp(self.output_spread**2) / 2)
+
+    def offer(self, rng: Random, at_s: float) -> Offer:
+        """A request of random size."""
+        prompt = self.prompt_tokens * rng.lognormvariate(0.0, self.prompt_spread)
+        output = self.output_tokens * rng.lognormvariate(0.0, self.output_spread)
+        return Offer(at_s, max(1, round(prompt)), max(1, round(output)), rng.random())
+
+
 class _Open:
     """Requests that come whatever becomes of the others."""
 
@@ -102,7 +139,7 @@ class _Open:
         self.next_at_s = NEVER_S if upcoming is None else upcoming.at_s
         return offer
 
-    def ended(self, at_s: float) -> None:
+    def ended(self, at_s: float, conversation: int) -> None:
         """Nobody waits for it."""
 
 
@@ -122,23 +159,25 @@ class _Closed:
     def take(self) -> Offer:
         return self._make(self._due_s.popleft())
 
-    def ended(self, at_s: float) -> None:
+    def ended(self, at_s: float, conversation: int) -> None:
         self._due_s.append(at_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Gamma:
     """Gaps between requests follow a gamma distribution with this coefficient of variation: 1 is Poisson, above it
-    requests come in bursts."""
+    requests come in bursts. `said` is the name of what it is like."""
 
     variation: float = 1.0
-    sizes: Sizes = Sizes()
+    sizes: "Sizes | Spread" = Sizes()
+    said: str = ""
     paced = True
+    load = None
 
     @property
     def name(self) -> str:
         """As on the command line."""
-        return "poisson" if self.variation == 1.0 else f"gamma:{self.variation:g}"
+        return self.said or ("poisson" if self.variation == 1.0 else f"gamma:{self.variation:g}")
 
     @property
     def means(self) -> Means:
@@ -165,6 +204,7 @@ class Closed:
     clients: int
     sizes: Sizes = Sizes()
     paced = False
+    load = None
 
     @property
     def name(self) -> str:
@@ -180,6 +220,14 @@ class Closed:
         """As `Arrivals.source`."""
         rng = Random(seed)
         return _Closed(self.clients, lambda at_s: self.sizes.offer(rng, at_s))
+
+
+# After the statistics of Azure's public traces of 2023 (docs/simulation.md sets both side by side): completions of
+# code, short and in bursts, and chats.
+LIKE = {
+    "code": Gamma(13.0, Spread(1469.0, 0.72, 13.0, 1.22), "code"),
+    "chat": Gamma(1.09, Spread(1020.0, 0.65, 129.0, 0.95), "chat"),
+}
 
 
 def open_source(offers: Iterator[Offer]) -> Source:

@@ -1,18 +1,21 @@
 """One cell of a comparison: curve, placement, load and kind of traffic, and every way run on the same requests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy.lab.engine import KV_TOKENS
 from proxy.lab.simulation.arms import Arm, Bench, arm
-from proxy.lab.simulation.arrivals import Arrivals
+from proxy.lab.simulation.arrivals import Arrivals, Source
 from proxy.lab.simulation.clairvoyant import clairvoyants
 from proxy.lab.simulation.course import Course
+from proxy.lab.simulation.fates import Dispersion, Fated
+from proxy.lab.simulation.goals import Slo
+from proxy.lab.simulation.levels import over_levels
 from proxy.lab.simulation.oracles import MAX_EDGE, fixed, optimum, works
-from proxy.lab.simulation.pace import capacity
+from proxy.lab.simulation.pace import capacity, longest
 from proxy.lab.simulation.sharing import Bounds
-from proxy.lab.simulation.tally import Slo, Span, Tally, mean, regret, span, tally
+from proxy.lab.simulation.tally import Span, Tally, mean, regret, shortfall, span, tally
 from proxy.lab.simulation.trial import Trial
 from proxy.model import ROLES
 
@@ -42,7 +45,7 @@ class Conduct:
 @dataclass(frozen=True, slots=True)
 class Cell:
     """`load` is the share of what both engines can take at most (of the better one on shared GPUs), prefill included;
-    None for traffic that has its own pace."""
+    None for traffic that answers set the pace of."""
 
     bench: Bench
     load: float | None
@@ -50,16 +53,19 @@ class Cell:
 
 
 class Held(NamedTuple):
-    """An oracle's result: which way it was, and each seed's run."""
+    """An oracle's result: which way it was, and each seed's run; `goodput` are each seed's runs of that of its ways
+    which kept the goals most often."""
 
     name: str
     runs: Sequence[Tally]
     mean_e2e_s: float
+    goodput: Sequence[Tally]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way in one cell. Oracles that were not asked, or know nothing of the cell, are missing from the mappings."""
+    """One way in one cell; `control` says that nobody asked for it. Oracles that were not asked, or know nothing of the
+    cell, are missing from the mappings."""
 
     curve: str
     placement: str
@@ -74,16 +80,20 @@ class Row:
     oracle: Mapping[str, Held]
     regret: Mapping[str, Span]
     regret_p99: Mapping[str, Span]
+    regret_goodput: Mapping[str, Span]
     foretold_s: float | None
+    course: tuple[str, ...] = ()
+    control: bool = False
 
 
-def compare(cell: Cell, said: Sequence[str], conduct: Conduct) -> tuple[list[Row], int]:
-    """A row for each way named, and the number of requests that were simulated. Raises `ConfigError` for a name that
-    means nothing."""
-    arms = [arm(name, cell.bench) for name in said]
+def compare(cell: Cell, said: Sequence[str], conduct: Conduct, controls: Sequence[str] = ()) -> tuple[list[Row], int]:
+    """A row for each way named, `controls` behind the others, and the number of requests that were simulated. Raises
+    `ConfigError` for a name that means nothing."""
+    named = dict.fromkeys((*said, *controls))
     runs = _Runs(cell, conduct)
+    arms = runs.arms(lambda bench: [arm(name, bench) for name in named])
     oracles = {name: held for name in conduct.oracles if (held := runs.oracle(name)) is not None}
-    return [_row(cell, one, runs, oracles) for one in arms], runs.simulated
+    return [_row(cell, one, runs, oracles, control=one.name not in said) for one in arms], runs.simulated
 
 
 class _Runs:
@@ -100,6 +110,14 @@ class _Runs:
         prefill = bench.curve.prefill_tokens_per_s
         self._bounds = {role: Bounds(bench.max_in_flight, KV_TOKENS[role], prefill) for role in ROLES}
         self._known: dict[tuple[str, int], Tally] = {}
+        self._dispersion: Dispersion | None = None
+        if conduct.course.dispersion:
+            curve = bench.curve
+            self._dispersion = Dispersion(curve.tokens_per_step, longest(curve), conduct.course.dispersion)
+
+    def arms(self, make: Callable[[Bench], Iterable[Arm]]) -> list[Arm]:
+        """Arms made for the bench as it is measured, with what they are where acceptance changes."""
+        return over_levels(self._cell.bench, self.conduct.course.shifts.distinct, make)
 
     def of(self, one: Arm, seeds: int | None = None) -> list[Tally]:
         """The runs of one way, one for each seed."""
@@ -107,51 +125,63 @@ class _Runs:
 
     def oracle(self, name: str) -> Held | None:
         """What one oracle reaches on the same requests; None where it knows nothing of such traffic."""
-        bench = self._cell.bench
+        bench, course = self._cell.bench, self.conduct.course
         if name == "o2":
-            return self._best(clairvoyants(bench))
+            return self._best(self.arms(clairvoyants))
         if name == "o3":
-            return self._best(self._sieved())
-        if not self._cell.arrivals.paced:
-            return None
+            return self._best(*self._sieved())
+        if not self._cell.arrivals.paced or course.shifts.levels or course.losses:
+            return None  # it is the optimum of what goes on as it is
         found = optimum(bench, self.rate_per_s, self._asked)
         if found.edge > MAX_EDGE:
             return None
         self.foretold_s = found.response_s
         return self._best((found.arm,))
 
-    def _best(self, arms: Sequence[Arm]) -> Held:
-        held = [Held(one.name, runs, mean(runs).mean_e2e_s) for one in arms for runs in (self.of(one),)]
+    def _best(self, arms: Sequence[Arm], more: Sequence[Arm] = ()) -> Held:
+        """The fastest of `arms`, with what keeps the goals most often of these and `more`."""
+        ran = [(one.name, self.of(one)) for one in arms]
+        good = [*(runs for _, runs in ran), *map(self.of, more)]
+        goodput = max(good, key=lambda runs: mean(runs).goodput)
+        held = [Held(name, runs, mean(runs).mean_e2e_s, goodput) for name, runs in ran]
         return min(held, key=lambda one: one.mean_e2e_s)
 
-    def _sieved(self) -> Sequence[Arm]:
-        tried = list(fixed(self._cell.bench))
-        tried.sort(key=lambda one: mean(self.of(one, min(_SIEVE_SEEDS, self.conduct.seeds))).mean_e2e_s)
-        return tried[:_SIEVE_KEPT]
+    def _sieved(self) -> tuple[Sequence[Arm], Sequence[Arm]]:
+        """The fixed rules that were the fastest on a few seeds, and the one that kept the goals most often there."""
+        tried = self.arms(fixed)
+        first = {one.name: mean(self.of(one, min(_SIEVE_SEEDS, self.conduct.seeds))) for one in tried}
+        tried.sort(key=lambda one: first[one.name].mean_e2e_s)
+        return tried[:_SIEVE_KEPT], (max(tried, key=lambda one: first[one.name].goodput),)
 
     def _run(self, one: Arm, seed: int) -> Tally:
         known = self._known.get((one.name, seed))
         if known is None:
-            source = self._cell.arrivals.source(self.rate_per_s, seed)
-            trial = Trial(one, self._bounds, source, self.conduct.course)
+            trial = Trial(one, self._bounds, self._source(seed), self.conduct.course)
             warm = round(max(WARM_SHARE * self.conduct.requests, WARM_S * self.rate_per_s))
             known = tally(trial.run(warm, warm + self.conduct.requests), self.conduct.slo)
             self._known[one.name, seed] = known
             self.simulated += trial.times.offered
         return known
 
+    def _source(self, seed: int) -> Source:
+        source, course = self._cell.arrivals.source(self.rate_per_s, seed), self.conduct.course
+        if not course.aborts and self._dispersion is None:
+            return source
+        return Fated(source, seed, course.aborts, self._dispersion)
 
-def _row(cell: Cell, one: Arm, runs: _Runs, oracles: Mapping[str, Held]) -> Row:
+
+def _row(cell: Cell, one: Arm, runs: _Runs, oracles: Mapping[str, Held], *, control: bool) -> Row:
     tallies = runs.of(one)
     times = [each.mean_e2e_s for each in tallies]
     worst = [each.p99_e2e_s for each in tallies]
+    good = [each.goodput for each in tallies]
     return Row(
         curve=cell.bench.curve.name,
         placement=cell.bench.placement.value,
         policy=one.name,
         load=cell.load,
         arrivals=cell.arrivals.name,
-        rate_per_s=runs.rate_per_s if cell.arrivals.paced else None,
+        rate_per_s=runs.rate_per_s if cell.load is not None else None,
         seeds=runs.conduct.seeds,
         requests=runs.conduct.requests,
         mean_e2e_s=span(times),
@@ -159,5 +189,8 @@ def _row(cell: Cell, one: Arm, runs: _Runs, oracles: Mapping[str, Held]) -> Row:
         oracle=oracles,
         regret={name: regret(times, [run.mean_e2e_s for run in held.runs]) for name, held in oracles.items()},
         regret_p99={name: regret(worst, [run.p99_e2e_s for run in held.runs]) for name, held in oracles.items()},
+        regret_goodput={name: shortfall(good, [run.goodput for run in held.goodput]) for name, held in oracles.items()},
         foretold_s=runs.foretold_s,
+        course=runs.conduct.course.said,
+        control=control,
     )

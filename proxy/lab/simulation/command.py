@@ -6,22 +6,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
-from math import isfinite
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from proxy.errors import ConfigError
 from proxy.lab import curves
 from proxy.lab.calibration import extra
-from proxy.lab.simulation.arms import Bench, arm, names
-from proxy.lab.simulation.arrivals import OUTPUT_TOKENS, PROMPT_TOKENS, Arrivals, Closed, Gamma, Sizes
+from proxy.lab.simulation.arms import CONTROLS, Bench, arm, names
+from proxy.lab.simulation.arrivals import OUTPUT_TOKENS, PROMPT_TOKENS, Arrivals, Sizes
 from proxy.lab.simulation.cells import ORACLES, Cell, Conduct, Row, compare
-from proxy.lab.simulation.course import Course
+from proxy.lab.simulation.course import ACCEPTANCE_MEND, LOSS_MEND, Course, Shifts, read_losses, read_shifts
+from proxy.lab.simulation.goals import Slo
 from proxy.lab.simulation.pace import paces
 from proxy.lab.simulation.plots import pictures
 from proxy.lab.simulation.rows import as_json, table
-from proxy.lab.simulation.tally import Slo
-from proxy.lab.simulation.traces import read_trace
+from proxy.lab.simulation.traffic import KINDS, positive, traffic
+from proxy.lab.simulation.worst import summary
 from proxy.model import Placement
 
 # The largest concurrency of most published curves; the optimum is found among as many numbers on each engine.
@@ -29,8 +29,9 @@ MAX_IN_FLIGHT = 128
 # Beyond this the optimum would take minutes and gigabytes.
 _MOST_IN_FLIGHT = 512
 
+_STANDARD = Slo()
 
-Number = TypeVar("Number", int, float)
+Said = TypeVar("Said")
 
 
 class Job(NamedTuple):
@@ -38,6 +39,7 @@ class Job(NamedTuple):
 
     cell: Cell
     said: Sequence[str]
+    controls: Sequence[str]
     conduct: Conduct
 
 
@@ -51,28 +53,48 @@ class Done(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `crossover simulate` can do on a parser; `run` takes what it parsed."""
-    say = parser.add_argument
+    _add_cells(parser.add_argument_group("what is compared, and where"))
+    _add_course(parser.add_argument_group("what happens meanwhile"))
+    _add_runs(parser.add_argument_group("how it is run and told"))
+
+
+def _add_cells(group: argparse._ArgumentGroup) -> None:
+    say = group.add_argument
     say("--curve", type=_words, default=[curves.DEFAULT_CURVE], metavar="NAME[,NAME]", help="shipped, or a file")
     say("--placement", choices=tuple(Placement), default=Placement.SEPARATE.value)
     say("--policy", type=_words, default=["auto"], metavar="P[,P]", help=f"{', '.join(names())}; {_NUMBERS}")
+    say("--no-controls", action="store_true", help=f"leave out what every table has beside: {', '.join(CONTROLS)}")
     say("--load", type=_loads, default=[0.1, 0.3, 0.5, 0.7], metavar="X[,X]", help="shares of capacity")
-    say("--arrivals", type=_words, default=["poisson"], metavar="A[,A]", help=_ARRIVALS)
-    say("--requests", type=_positive(int), default=4000, metavar="N", help="that count, in each run")
-    say("--seeds", type=_positive(int), default=10, metavar="N", help="runs of each, 3 at least for intervals")
-    say("--oracles", type=_oracles, default=ORACLES, metavar="O[,O]", help="o1, o2, o3, or none")
+    say("--arrivals", type=_words, default=["poisson"], metavar="A[,A]", help=KINDS)
     say("--prompt-tokens", type=int, default=PROMPT_TOKENS, metavar="N", help="of each prompt, none of them cached")
-    say("--output-tokens", type=_positive(float), default=OUTPUT_TOKENS, metavar="X", help="mean; exponential")
-    say("--max-in-flight", type=_positive(int), default=MAX_IN_FLIGHT, metavar="N", help="on each backend")
+    say("--output-tokens", type=positive(float), default=OUTPUT_TOKENS, metavar="X", help="mean; exponential")
+    say("--max-in-flight", type=positive(int), default=MAX_IN_FLIGHT, metavar="N", help="on each backend")
     say("--fitted", action="store_true", help="step times from the curve's fit instead of its table")
-    say("--slo", type=_slo, default=Slo(), metavar="TTFT/TPOT", help="seconds; what goodput counts (2/0.05)")
+    say("--slo-ttft", type=positive(float), default=_STANDARD.ttft_s, metavar="S", help="goodput: first token (2)")
+    say("--slo-tpot", type=positive(float), default=_STANDARD.tpot_s, metavar="S", help="each further one (0.05)")
+    say("--route-by-slo", action="store_true", help="give these goals to the policies too (routing.slo)")
+
+
+def _add_course(group: argparse._ArgumentGroup) -> None:
+    say = group.add_argument
+    say("--acceptance", type=_said(read_shifts), default=Shifts(), metavar="X@S", help=ACCEPTANCE_MEND)
+    say("--dispersion", type=positive(float), default=0.0, metavar="X", help="deviation of the chance of acceptance")
+    say("--lose", type=_said(read_losses), default=(), metavar="ROLE@S+S", help=LOSS_MEND)
+    say("--aborts", type=_share, default=0.0, metavar="SHARE", help="of clients leave before their answer is complete")
     say("--polls", action="store_true", help="tell the desk each second what engines say of their load")
-    say("--jobs", type=_positive(int), default=1, metavar="N", help="processes that work at the same time")
+
+
+def _add_runs(group: argparse._ArgumentGroup) -> None:
+    say = group.add_argument
+    say("--requests", type=positive(int), default=4000, metavar="N", help="that count, in each run")
+    say("--seeds", type=positive(int), default=10, metavar="N", help="runs of each, 3 at least for intervals")
+    say("--oracles", type=_oracles, default=ORACLES, metavar="O[,O]", help="o1, o2, o3, or none")
+    say("--jobs", type=positive(int), default=1, metavar="N", help="processes that work at the same time")
     say("--json", type=Path, metavar="FILE", help="write all rows there")
     say("--plots", type=Path, metavar="FOLDER", help="draw mean time by load there")
 
 
 _NUMBERS = "with a number as in overflow:12, threshold:17/9, first:16, adaptive:0.1"
-_ARRIVALS = "poisson, gamma:CV, closed:CLIENTS, or a trace (CSV as Azure's, JSONL as Mooncake's)"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -98,6 +120,7 @@ def _simulate(jobs: Sequence[Job], workers: int) -> list[Row]:
         requests, cpu_s = requests + done.requests, cpu_s + done.cpu_s
         sys.stdout.write(f"{table(done.rows)}\n")
         sys.stdout.flush()
+    sys.stdout.write(summary(rows))
     sys.stdout.write(f"{requests} requests in {cpu_s:.1f} s of CPU: {60 * requests / cpu_s:,.0f} a minute on a core\n")
     return rows
 
@@ -114,44 +137,31 @@ def _results(jobs: Sequence[Job], workers: int) -> Iterator[Done]:
 def work(job: Job) -> Done:
     """Run one cell."""
     began_s = time.process_time()
-    rows, requests = compare(job.cell, job.said, job.conduct)
+    rows, requests = compare(job.cell, job.said, job.conduct, job.controls)
     return Done(rows, requests, time.process_time() - began_s)
 
 
 def _jobs(options: argparse.Namespace) -> Iterator[Job]:
     if options.max_in_flight > _MOST_IN_FLIGHT:
         raise ConfigError(f"--max-in-flight must be at most {_MOST_IN_FLIGHT}; mend: lower it")
-    conduct = Conduct(options.requests, options.seeds, options.slo, options.oracles, Course(options.polls))
+    course = Course(options.polls, options.acceptance, options.lose, options.aborts, options.dispersion)
+    goals = Slo(options.slo_ttft, options.slo_tpot)
+    conduct = Conduct(options.requests, options.seeds, goals, options.oracles, course)
     sizes = Sizes(options.prompt_tokens, options.output_tokens)
-    kinds = [_arrivals(said, sizes) for said in options.arrivals]
+    kinds = [traffic(said, sizes) for said in options.arrivals]
+    controls = () if options.no_controls else CONTROLS
     for name, kind in product(options.curve, kinds):
-        bench = _bench(name, kind, options)
+        bench = _bench(name, kind, options, goals if options.route_by_slo else None)
         for said in options.policy:
             arm(said, bench)  # a name that means nothing is refused before hours are spent on the others
-        for load in options.load if kind.paced else [None]:
-            yield Job(Cell(bench, load, kind), options.policy, conduct)
+        for load in options.load if kind.paced else [kind.load]:
+            yield Job(Cell(bench, load, kind), options.policy, controls, conduct)
 
 
-def _bench(name: str, kind: Arrivals, options: argparse.Namespace) -> Bench:
+def _bench(name: str, kind: Arrivals, options: argparse.Namespace, slo: Slo | None) -> Bench:
     curve, most = curves.find(name), options.max_in_flight
     both = paces(curve, most, kind.means.context, fitted=options.fitted)
-    return Bench(curve, Placement(options.placement), both, most)
-
-
-def _arrivals(said: str, sizes: Sizes) -> Arrivals:
-    name, _, value = said.partition(":")
-    try:
-        if name == "poisson" and not value:
-            return Gamma(1.0, sizes)
-        if name == "gamma":
-            return Gamma(_positive(float)(value), sizes)
-        if name == "closed":
-            return Closed(_positive(int)(value), sizes)
-    except ValueError as error:
-        raise ConfigError(f"--arrivals {said}: needs a number above 0 behind the colon; mend: {_ARRIVALS}") from error
-    if not Path(said).is_file():
-        raise ConfigError(f"--arrivals {said}: neither a kind of traffic nor a file; mend: {_ARRIVALS}")
-    return read_trace(Path(said))
+    return Bench(curve, Placement(options.placement), both, most, slo)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -166,7 +176,14 @@ def _words(said: str) -> list[str]:
 
 
 def _loads(said: str) -> list[float]:
-    return [_positive(float)(word) for word in _words(said)]
+    return [positive(float)(word) for word in _words(said)]
+
+
+def _share(said: str) -> float:
+    share = positive(float)(said)
+    if share >= 1.0:
+        raise argparse.ArgumentTypeError(f"{said} is not a share below 1")
+    return share
 
 
 def _oracles(said: str) -> tuple[str, ...]:
@@ -176,16 +193,13 @@ def _oracles(said: str) -> tuple[str, ...]:
     return words
 
 
-def _slo(said: str) -> Slo:
-    ttft_s, tpot_s = said.split("/")
-    return Slo(_positive(float)(ttft_s), _positive(float)(tpot_s))
+def _said(read: Callable[[str], Said]) -> Callable[[str], Said]:
+    """With what is wrong in the message, which argparse leaves out of any other error."""
 
+    def word(said: str) -> Said:
+        try:
+            return read(said)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{said}: {error}") from error
 
-def _positive(kind: Callable[[str], Number]) -> Callable[[str], Number]:
-    def number(said: str) -> Number:
-        value = kind(said)
-        if not (isfinite(value) and value > 0):
-            raise ValueError(f"{said} is not above 0")
-        return value
-
-    return number
+    return word

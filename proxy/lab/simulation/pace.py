@@ -27,6 +27,11 @@ class Pace:
         """The largest batch."""
         return len(self.step_s) - 1
 
+    @property
+    def drafts(self) -> bool:
+        """Whether a sequence alone gains more than a token by a step."""
+        return self.most > 0 and self.tokens[1] > 1.0
+
     def tok_s(self, batch: int) -> float:
         """Output tok/s of the whole engine."""
         return batch * self.tokens[batch] / self.step_s[batch] if batch else 0.0
@@ -55,15 +60,28 @@ def paces(curve: Curve, most: int, context_tokens: float = 0.0, *, fitted: bool 
     found = {}
     for role in ROLES:
         step_s = [steps[role].step_ms(batch, context_tokens) / 1000.0 for batch in range(1, most + 1)]
-        surplus = _surplus(curve) if role is Role.SPECULATIVE else 0.0
+        surplus = _surplus(curve.tokens_per_step, longest(curve)) if role is Role.SPECULATIVE else 0.0
         found[role] = Pace((0.0, *step_s), (0.0, *[gained[role]] * most), surplus)
     return found
 
 
-def adaptive(curve: Curve, both: Paces, tax: float = ADAPTIVE_TAX) -> Pace:
+def longest(curve: Curve) -> int:
+    """The most tokens that a sequence can gain in a step."""
+    return max(curve.num_steps + 1, ceil(curve.tokens_per_step))
+
+
+def accepting(curve: Curve, both: Paces, tokens_per_step: float) -> dict[Role, Pace]:
+    """The same engines where speculation gains so many tokens a step, from 1 to the longest: steps cost the same."""
+    tokens = min(max(tokens_per_step, 1.0), float(longest(curve)))
+    drafted = both[Role.SPECULATIVE]
+    gained = (0.0, *[tokens] * drafted.most)
+    return {**both, Role.SPECULATIVE: Pace(drafted.step_s, gained, _surplus(tokens, longest(curve)))}
+
+
+def adaptive(both: Paces, tax: float = ADAPTIVE_TAX) -> Pace:
     """One instance that goes without speculation at each step for which that is faster, `tax` (a share) included."""
     drafted, plain = both[Role.SPECULATIVE], both[Role.BASELINE]
-    pause = Pause(_AsTable(plain), curve.tokens_per_step, tax)
+    pause = Pause(_AsTable(plain), drafted.tokens[1], tax)
     steps, tokens = [0.0], [0.0]
     for batch in range(1, drafted.most + 1):
         paused_ms = pause.step_ms(1000.0 * drafted.step_s[batch], batch, 0.0)
@@ -83,11 +101,10 @@ def _rates(pace: Pace, work: Work) -> Iterator[float]:
         yield 1.0 / (work.tokens / pace.tok_s(batch) + work.prefill_s)
 
 
-def _surplus(curve: Curve) -> float:
+def _surplus(tokens_per_step: float, most: int) -> float:
     """The mean of what remains of an accepted length after the place of a random token in it."""
-    longest = max(curve.num_steps + 1, ceil(curve.tokens_per_step))
-    alpha = Acceptance(curve.tokens_per_step, longest).alpha
-    reach = [alpha**place for place in range(longest)]
+    alpha = Acceptance(tokens_per_step, most).alpha
+    reach = [alpha**place for place in range(most)]
     square = sum((2 * place + 1) * share for place, share in enumerate(reach))
     return (square / sum(reach) - 1.0) / 2.0
 

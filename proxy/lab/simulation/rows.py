@@ -8,13 +8,16 @@ import orjson
 from proxy import __version__
 from proxy.lab.loadtable import aligned
 from proxy.lab.simulation.cells import ORACLES, Row
-from proxy.lab.simulation.tally import Span
+from proxy.lab.simulation.tally import Span, mean
 
 _HEAD = ("policy", "mean s", "± 95 %", "p99 s", "ttft s", "goodput", "speculative", "waited", "switches")
+# Shares that are told where there are any.
+_ENDS = ("failed", "gone", "retried")
 
 
 def as_json(rows: Sequence[Row]) -> bytes:
-    """All rows as one document; durations in seconds, shares from 0 to 1, a regret of 0.02 is 2 % more time."""
+    """All rows as one document; durations in seconds, shares from 0 to 1, a regret of 0.02 is 2 % more time, one of
+    goodput the share of requests that an oracle serves well beyond ours."""
     made = {"made_by": f"crossover {__version__} simulate", "rows": [_plain(row) for row in rows]}
     return orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
@@ -31,13 +34,14 @@ def _block(rows: Sequence[Row]) -> str:
     first = rows[0]
     asked = [name for name in ORACLES if name in first.oracle]
     load = "its own pace" if first.load is None else f"load {first.load:g} ({first.rate_per_s:.3g} requests/s)"
-    head = f"{first.curve}, {first.placement} GPUs, {first.arrivals}, {load}\n"
-    lines = [(*_HEAD, *(f"above {name}" for name in asked))]
-    lines += [_line(row, asked) for row in rows]
+    head = f"{', '.join((first.curve, f'{first.placement} GPUs', first.arrivals, load, *first.course))}\n"
+    ends = [name for name in _ENDS if any(getattr(row.tally, name) for row in rows)]
+    lines = [(*_HEAD, *ends, *(f"above {name}" for name in asked))]
+    lines += [_line(row, ends, asked) for row in rows]
     return head + aligned(lines) + "".join(_oracle(first, name) for name in asked)
 
 
-def _line(row: Row, asked: Sequence[str]) -> tuple[str, ...]:
+def _line(row: Row, ends: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     seen = row.tally
     return (
         row.policy,
@@ -49,6 +53,7 @@ def _line(row: Row, asked: Sequence[str]) -> tuple[str, ...]:
         f"{seen.share_speculative:.0%}",
         f"{seen.waited:.0%}",
         f"{seen.switches:.1f}",
+        *(f"{getattr(seen, name):.2%}" for name in ends),
         *(_above(row.regret[name]) for name in asked),
     )
 
@@ -56,7 +61,8 @@ def _line(row: Row, asked: Sequence[str]) -> tuple[str, ...]:
 def _oracle(row: Row, name: str) -> str:
     held = row.oracle[name]
     foretold = f", its chain foretells {row.foretold_s:.3f}" if name == "o1" and row.foretold_s is not None else ""
-    return f"{name}: {held.name}, mean {held.mean_e2e_s:.3f} s{foretold}\n"
+    goodput = mean(held.goodput).goodput
+    return f"{name}: {held.name}, mean {held.mean_e2e_s:.3f} s{foretold}; at best {goodput:.1%} keep the goals\n"
 
 
 def _half_width(found: Span) -> str:
@@ -86,6 +92,10 @@ def _plain(row: Row) -> Mapping[str, Any]:
         "oracle_policy": {name: row.oracle[name].name for name in ORACLES if name in row.oracle},
         "regret": {name: _regret(row.regret, name) for name in ORACLES},
         "regret_p99": {name: _regret(row.regret_p99, name) for name in ORACLES},
+        "oracle_goodput": {name: mean(held.goodput).goodput for name, held in row.oracle.items()},
+        "regret_goodput": {name: _regret(row.regret_goodput, name) for name in ORACLES},
+        "course": list(row.course),
+        "control": row.control,
     }
 
 

@@ -8,7 +8,7 @@ of each acceptance, of which only the means are left, and who sends requests.
 
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from proxy.lab.engine import MAX_RESERVED_OUTPUT
@@ -23,16 +23,19 @@ _NEVER_S = float("inf")
 class Task:
     """One request as an engine has it.
 
-    `step_share` is how much of a step is left when it comes, 0 to 1: prompts are taken in between two steps. What
-    follows is filled in on the way, instants in seconds.
+    `step_share` is how much of a step is left when it comes, 0 to 1: prompts are taken in between two steps.
+    `acceptance` is what it gains by speculation as a share of the mean, `stays_tokens` after how much of its answer its
+    client leaves. What follows is filled in on the way, instants in seconds; it has its first token from `first_at_s`.
     """
 
     prompt_tokens: int
     length: int
     step_share: float = 0.0
     blocks: tuple[int, ...] = ()
+    acceptance: float = 1.0
+    stays_tokens: float = _NEVER_S
     cached_tokens: int = 0
-    first_at_s: float = 0.0
+    first_at_s: float = _NEVER_S
     ended_at_s: float = 0.0
     unfilled: int = 0
     ends_at_tokens: float = 0.0
@@ -87,7 +90,7 @@ class Station:
         joined = []
         while self.filling and not self.filling[0].unfilled:
             task = self.filling.popleft()
-            task.ends_at_tokens = self.gained + task.length + self.pace.surplus_tokens
+            task.ends_at_tokens = self._ends_at_tokens(task)
             heappush(self.running, (task.ends_at_tokens, next(number), task))
             if task.blocks:
                 self.cache.keep(task.blocks, self.bounds.kv_tokens - self.reserved)
@@ -102,6 +105,46 @@ class Station:
         self.gained = ends_at_tokens if self.running else 0.0
         self.reserved -= _reservation(task)
         return task
+
+    def has(self, task: Task) -> bool:
+        """Whether a request is here."""
+        return task in self.waiting or task in self.filling or any(each[2] is task for each in self.running)
+
+    def drop(self, task: Task) -> None:
+        """Free what a request has here, wherever it is."""
+        if task in self.waiting:
+            self.waiting.remove(task)
+            return
+        if task in self.filling:
+            self.filling.remove(task)
+        else:
+            self.running = [each for each in self.running if each[2] is not task]
+            heapify(self.running)
+            if not self.running:
+                self.gained = 0.0
+        self.reserved -= _reservation(task)
+
+    def clear(self) -> list[Task]:
+        """Lose all requests and all that is cached; those that were here, in the order of their coming."""
+        running = [task for _, _, task in sorted(self.running, key=lambda each: each[1])]
+        lost = [*running, *self.filling, *self.waiting]
+        self.running, self.cache = [], PrefixCache()
+        self.filling.clear()
+        self.waiting.clear()
+        self.gained, self.reserved = 0.0, 0
+        if self.moments is not None:
+            self.moments = Moments()
+        return lost
+
+    def _ends_at_tokens(self, task: Task) -> float:
+        """What `gained` is at its end: it tells of sequences of mean acceptance."""
+        if task.stays_tokens < task.length:
+            wanted = task.stays_tokens
+        elif task.acceptance == 1.0:
+            return self.gained + task.length + self.pace.surplus_tokens
+        else:
+            wanted = task.length + self.pace.surplus_tokens
+        return self.gained + (wanted / task.acceptance if self.pace.drafts else wanted)
 
     def _has_room(self, task: Task) -> bool:
         admitted = len(self.running) + len(self.filling)
@@ -155,12 +198,38 @@ class Gpus:
         station = min(self.stations, key=_left_s)
         task = station.end()
         task.ended_at_s = self.now_s
+        self._shrunk(station)
+        return task
+
+    def drop(self, station: Station, task: Task, now_s: float) -> None:
+        """Take a request away that one of the engines has."""
+        self.advance(now_s)
+        station.drop(task)
+        if not self._stalled:
+            self._shrunk(station)
+
+    def clear(self, station: Station, now_s: float) -> list[Task]:
+        """One of the engines loses all that it has: those requests, in the order of their coming."""
+        self.advance(now_s)
+        lost = station.clear()
+        if not self._stalled:
+            self._shrunk(station)
+        return lost
+
+    def repace(self, station: Station, pace: Pace, now_s: float) -> None:
+        """One of the engines is as fast as that from now on."""
+        self.advance(now_s)
+        station.pace = pace
+        if not self._stalled:
+            self._retime()
+
+    def _shrunk(self, station: Station) -> None:
+        """Go on after the batch of an engine has become smaller."""
         if self._prompts_at_s == _NEVER_S and station.waiting:
-            self._prompts_at_s = self.now_s  # it has made room
+            self._prompts_at_s = self.now_s  # there is room
         self._retime()
         if not self._cycle_s and self._prompts_at_s != _NEVER_S:
             self._prompts_at_s = self.next_at_s = self.now_s  # no step is left to wait for
-        return task
 
     def advance(self, now_s: float) -> None:
         """Let the engines decode until now, which must not be after `next_at_s`."""
@@ -184,14 +253,16 @@ class Gpus:
 
     def _end_chunk(self) -> None:
         self._stalled = False
-        joined = [task for station in self.stations if station.filling for task in station.join(self._number)]
+        joined = [(station, station.join(self._number)) for station in self.stations if station.filling]
         self._retime()
-        first_at_s = self.now_s + self._cycle_s
-        for task in joined:
-            task.first_at_s = first_at_s
+        for station, tasks in joined:
+            # The step that follows a chunk is of the same engine; the other one's comes after it.
+            first_at_s = self.now_s + station.pace.step_s[len(station.running)]
+            for task in tasks:
+                task.first_at_s = first_at_s
         if any(station.filling or station.waiting for station in self.stations):
-            self._prompts_at_s = first_at_s
-            self.next_at_s = min(self.next_at_s, first_at_s)
+            self._prompts_at_s = self.now_s + self._cycle_s
+            self.next_at_s = min(self.next_at_s, self._prompts_at_s)
 
     def _retime(self) -> None:
         """The speeds and the next instant after a change of batches."""

@@ -5,19 +5,16 @@ from math import expm1, isfinite, log
 from statistics import fmean
 from typing import NamedTuple
 
+from proxy.errors import ConfigError
 from proxy.lab.calibration.deciding.estimates import interval
-from proxy.lab.simulation.trial import Times
-
-
-class Slo(NamedTuple):
-    """What a request must keep to count as good: time to the first token, and for each token after it."""
-
-    ttft_s: float = 2.0
-    tpot_s: float = 0.05
+from proxy.lab.simulation.goals import Slo
+from proxy.lab.simulation.times import Times
 
 
 class Tally(NamedTuple):
-    """One run. Shares are of its requests."""
+    """One run. Times are of requests that ended well; shares are of these and of those that failed, but not of those
+    whose client left: `gone` are these, as a share of all. `goodput` is the share that kept the goals, and
+    `goodput_tokens` theirs of all tokens that were wanted."""
 
     mean_e2e_s: float
     p50_e2e_s: float
@@ -31,6 +28,10 @@ class Tally(NamedTuple):
     switches: float
     tok_s: float
     in_flight: float
+    goodput_tokens: float
+    failed: float
+    gone: float
+    retried: float
 
 
 class Span(NamedTuple):
@@ -42,12 +43,14 @@ class Span(NamedTuple):
 
 
 def tally(times: Times, slo: Slo) -> Tally:
-    """What a run of at least one request comes to."""
-    count = len(times.e2e_s)
-    lasted, first = sorted(times.e2e_s), sorted(times.ttft_s)
-    good = sum(
-        ttft_s <= slo.ttft_s and tpot_s <= slo.tpot_s for ttft_s, tpot_s in zip(times.ttft_s, times.tpot_s, strict=True)
-    )
+    """What a run comes to. Raises `ConfigError` where no request ended well."""
+    ended = len(times.e2e_s)
+    if not ended:
+        raise ConfigError("no request that counts had an answer; mend: raise --requests, or ask for less to go wrong")
+    count, lasted, first = ended + times.failed, sorted(times.e2e_s), sorted(times.ttft_s)
+    seen = zip(times.ttft_s, times.tpot_s, times.length, strict=True)
+    good = [length for ttft_s, tpot_s, length in seen if slo.kept(ttft_s, tpot_s)]
+    tokens = times.tokens
     return Tally(
         mean_e2e_s=fmean(lasted),
         p50_e2e_s=_rank(lasted, 0.5),
@@ -55,12 +58,16 @@ def tally(times: Times, slo: Slo) -> Tally:
         mean_ttft_s=fmean(first),
         p99_ttft_s=_rank(first, 0.99),
         mean_tpot_s=fmean(times.tpot_s),
-        goodput=good / count,
-        share_speculative=times.speculative / count,
-        waited=times.waited / count,
+        goodput=len(good) / count,
+        share_speculative=times.speculative / ended,
+        waited=times.waited / ended,
         switches=float(times.switches),
-        tok_s=times.tokens / (times.span_s - times.began_s),
+        tok_s=tokens / (times.span_s - times.began_s),
         in_flight=times.in_flight_s / times.span_s,
+        goodput_tokens=sum(good) / (tokens + times.failed_tokens),
+        failed=times.failed / count,
+        gone=times.gone / (count + times.gone),
+        retried=times.retried / (count + times.gone),
     )
 
 
@@ -80,6 +87,11 @@ def regret(ours: Sequence[float], best: Sequence[float]) -> Span:
     """By how much ours are above the best, as a share, where both had the same seeds; ratios are averaged in logs."""
     found = span([log(one / other) for one, other in zip(ours, best, strict=True)])
     return Span(*(None if value is None else expm1(value) for value in found))  # type: ignore[arg-type]  # a mean is
+
+
+def shortfall(ours: Sequence[float], best: Sequence[float]) -> Span:
+    """By how much shares of ours are below the best's, where both had the same seeds."""
+    return span([other - one for one, other in zip(ours, best, strict=True)])
 
 
 def _rank(ordered: Sequence[float], share: float) -> float:

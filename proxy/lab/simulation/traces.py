@@ -28,6 +28,7 @@ class Trace:
     name: str
     rows: tuple[Offer, ...]
     paced = True
+    load = None
 
     @property
     def span_s(self) -> float:

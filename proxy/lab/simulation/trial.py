@@ -1,13 +1,11 @@
 """One run: requests from a source through the proxy's own desk to two engines, on a virtual clock.
 
-Nothing waits for a clock here and nothing is left to chance: the same source gives the same run. What is made of the
-times of many runs is in tally.py.
+Nothing waits for a clock here and nothing is left to chance: the same source gives the same run. What else happens
+meanwhile is in happenings.py, and what becomes of a request that does not end well in endings.py.
 """
 
-from array import array
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
 from proxy.config import Settings
 from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
@@ -15,61 +13,17 @@ from proxy.lab.simulation import telling
 from proxy.lab.simulation.agenda import Agenda
 from proxy.lab.simulation.arms import Arm
 from proxy.lab.simulation.arrivals import NEVER_S, Offer, Source
-from proxy.lab.simulation.course import POLL_S, Course
-from proxy.lab.simulation.moments import Moments
+from proxy.lab.simulation.ask import ROUTE, Ask
+from proxy.lab.simulation.course import Course
+from proxy.lab.simulation.endings import Endings
+from proxy.lab.simulation.happenings import Happenings
 from proxy.lab.simulation.sharing import Bounds, Gpus, Station, Task
-from proxy.model import (
-    BASELINE,
-    ROLES,
-    SPECULATIVE,
-    Change,
-    ChangeKind,
-    Outcome,
-    Placement,
-    RequestFacts,
-    Role,
-    Traits,
-    Usage,
-)
+from proxy.lab.simulation.times import Times
+from proxy.model import ROLES, SPECULATIVE, Change, ChangeKind, Outcome, Placement, Role, Traits
+from proxy.routing.breaker import Event
 
 _FINISHED = Outcome.FINISHED
-_ROUTE, _TRAITS = "/v1/chat/completions", Traits(stream=True)
 _QUIET = Course()
-
-
-@dataclass(slots=True)
-class Times:
-    """What was seen of the requests that count, in their order of ending. Seconds, and tokens for `tokens`.
-
-    `in_flight_s` is the sum of the time that requests spent in flight or waiting, `span_s` the length of
-    the run, and `began_s` when the first request that counts came.
-    """
-
-    e2e_s: "array[float]" = field(default_factory=lambda: array("d"))
-    ttft_s: "array[float]" = field(default_factory=lambda: array("d"))
-    tpot_s: "array[float]" = field(default_factory=lambda: array("d"))
-    speculative: int = 0
-    waited: int = 0
-    tokens: int = 0
-    switches: int = 0
-    offered: int = 0
-    in_flight_s: float = 0.0
-    span_s: float = 0.0
-    began_s: float = 0.0
-    most: dict[Role, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
-
-
-@dataclass(slots=True, eq=False)
-class _Ask(Task):
-    """A request with what the desk gave it."""
-
-    number: int = 0
-    conversation: int = 0
-    asked_at_s: float = 0.0
-    waited: bool = False
-    sent_at_s: float = 0.0
-    assignment: Assignment | None = None
-    traits: Traits = _TRAITS
 
 
 def desk_plan(settings: Settings) -> Plan:
@@ -91,39 +45,48 @@ def _limit(settings: Settings, role: Role) -> int | None:
 
 
 class Trial:
-    """The desk and its two engines. `now_s` is the only clock, of the desk as well; it is a view for control arms."""
+    """The desk and its two engines. `now_s` is the only clock, of the desk as well; it is a view for control arms.
 
-    def __init__(self, arm: Arm, bounds: Mapping[Role, Bounds], source: Source, course: Course = _QUIET) -> None:
+    `looks` is what the desk sees of a request, but for its prefix and conversation; by default a chat of its size.
+    """
+
+    def __init__(
+        self,
+        arm: Arm,
+        bounds: Mapping[Role, Bounds],
+        source: Source,
+        course: Course = _QUIET,
+        looks: Callable[[Task], Traits] | None = None,
+    ) -> None:
         self.now_s = 0.0
         self.times = Times()
+        self.agenda = Agenda()
         self.stations = {role: Station(arm.paces[role], bounds[role]) for role in ROLES}
+        self.gpus = _gpus(self.stations, arm.settings.placement)
         self.speculative = self.baseline = 0
-        self._desk = Desk(desk_plan(arm.settings), lambda: self.now_s)
-        self._desk.on_change = self._note
-        self._choose = arm.choose
+        self.queue: deque[Ask] = deque()
+        self.desk = Desk(desk_plan(arm.settings), lambda: self.now_s)
+        self.desk.on_change = self._note
+        self.choose = arm.choose
         self._source = source
-        self._queue: deque[_Ask] = deque()
-        shared = arm.settings.placement is Placement.SHARED
-        every = [self.stations[role] for role in ROLES]
-        self._gpus = {role: Gpus(self.stations[role]) for role in ROLES}
-        if shared:
-            self._gpus = dict.fromkeys(ROLES, Gpus(*every))
-        self._agenda = Agenda()
+        self._looks = looks
+        self._first = self._last = self._left = 0
+        self._giving = False
+        self.endings = Endings(self)
         for role in ROLES:
-            self._desk.learn_facts(self._desk.backend(role), telling.facts(self.stations[role], role))
-        if course.polled:
-            for station in every:
-                station.moments = Moments()
-            self._poll()
+            self.desk.learn_facts(self.desk.backend(role), telling.facts(self.stations[role], role))
+        self.happenings = Happenings(self, arm, course)
+        # Where nothing can go wrong there is nothing to tell the breaker.
+        self._perilous = bool(course.losses)
 
     def run(self, first: int, last: int) -> Times:
         """Until the requests from number `first` on and before `last` have ended, or nothing comes any more. Only they
         count; those before let the engines fill, and those after keep them busy to the end."""
-        source, times, agenda = self._source, self.times, self._agenda
+        source, times, agenda = self._source, self.times, self.agenda
         times.began_s = NEVER_S
-        one, other = self._gpus[SPECULATIVE], self._gpus[BASELINE]
-        left = last - first
-        while left:
+        one, other = self.gpus[SPECULATIVE], self.gpus[ROLES[1]]
+        self._first, self._last, self._left = first, last, last - first
+        while self._left:
             gpus = one if one.next_at_s <= other.next_at_s else other
             comes_at_s, at_s = source.next_at_s, gpus.next_at_s
             coming = comes_at_s <= at_s
@@ -134,106 +97,137 @@ class Trial:
             noted = agenda.due_s < at_s
             if noted:
                 at_s = agenda.due_s
-            times.in_flight_s += (at_s - self.now_s) * (self.speculative + self.baseline + len(self._queue))
+            times.in_flight_s += (at_s - self.now_s) * (self.speculative + self.baseline + len(self.queue))
             self.now_s = at_s
             if noted:
                 agenda.fire()
-                continue
-            if coming:
+            elif coming:
                 self._offer(source.take())
-                continue
-            ended = gpus.fire()
-            if ended is not None:
-                assert isinstance(ended, _Ask)
+            elif (ended := gpus.fire()) is not None:
+                assert isinstance(ended, Ask)
                 self._end(ended)
-                if first <= ended.number < last:
-                    left -= 1
-                    self._count(ended)
         times.span_s = self.now_s
         return times
 
-    def _offer(self, offer: Offer) -> None:
-        _, prompt_tokens, tokens, step_share, blocks, conversation = offer
-        ask = _Ask(prompt_tokens, tokens, step_share, blocks)
-        ask.conversation, ask.number, ask.asked_at_s = conversation, self.times.offered, self.now_s
-        self.times.offered += 1
-        if self._queue or not self._place(ask):
-            ask.waited = True
-            self._queue.append(ask)
+    # ------------------------------------------------------------ from coming to a place
 
-    def _place(self, ask: _Ask) -> bool:
-        """Give a request to an engine, if the desk has a place for it."""
-        asked = None if self._choose is None else self._asked(self._choose(self, ask))
-        size = 4 * ask.prompt_tokens
-        ask.traits = Traits(1, True, None, size, asked=asked, prefix=ask.blocks, conversation=ask.conversation)
-        assignment = self._desk.assign(ask.traits, "", _ROUTE)
+    def _offer(self, offer: Offer) -> None:
+        ask = Ask(offer.prompt_tokens, offer.tokens, offer.step_share, offer.blocks, offer.acceptance)
+        ask.conversation, ask.number, ask.asked_at_s = offer.conversation, self.times.offered, self.now_s
+        self.times.offered += 1
+        if offer.read < 1.0:
+            ask.stays_tokens = max(1.0, offer.read * offer.tokens)
+        if offer.patience_s != NEVER_S:
+            self.endings.leaves(ask, self.now_s + offer.patience_s)
+        if self.queue or not self.place(ask):
+            self.wait(ask)
+
+    def place(self, ask: Ask) -> bool:
+        """Give a request to an engine, if the desk has a place for it; one to which nobody listens fails it."""
+        asked = None if self.choose is None else self._asked(self.choose(self, ask))
+        looks = Traits(1, True, None, 4 * ask.prompt_tokens) if self._looks is None else self._looks(ask)
+        ask.traits = looks._replace(asked=asked, prefix=ask.blocks, conversation=ask.conversation)
+        assignment = self.desk.assign(ask.traits, "", ROUTE, failed=ask.failed, attempt=1 if ask.failed is None else 2)
         if not isinstance(assignment, Assignment):
             return False
-        ask.assignment, ask.sent_at_s = assignment, self.now_s
+        ask.placed(assignment, self.now_s)
         role = assignment.backend.role
         if role is SPECULATIVE:
             self.speculative = count = self.speculative + 1
         else:
             self.baseline = count = self.baseline + 1
+        if role in self.happenings.lost:
+            return self.endings.refused(ask)
         self.times.most[role] = max(self.times.most[role], count)
-        self._gpus[role].submit(self.stations[role], ask, self.now_s)
+        self.gpus[role].submit(self.stations[role], ask, self.now_s)
+        if assignment.probe:
+            self.endings.watch(ask)
         return True
+
+    def wait(self, ask: Ask) -> None:
+        """Let a request wait for a place; one that has failed once waits before those that have not."""
+        ask.waited = True
+        if ask.failed is None:
+            self.queue.append(ask)
+        else:
+            self.queue.insert(sum(each.failed is not None for each in self.queue), ask)
+        self.happenings.look_again()
+
+    def give_places(self) -> None:
+        """Place who waits, in their order, as far as there is room."""
+        queue = self.queue
+        if self._giving:
+            return  # what has just failed made room: it is looked for below, one after the other
+        self._giving = True
+        while queue:
+            ask = queue.popleft()
+            if ask.failed is not None and not self.desk.serves_beside(ask.failed):
+                self.endings.fails(ask)
+            elif not self.place(ask):
+                queue.appendleft(ask)
+                break
+        self._giving = False
 
     def _asked(self, role: Role) -> Role:
         """The role that a control arm chose, or the other one where that is full: it is no firm wish of anybody's."""
-        limit = self._desk.backend(role).limit
+        limit = self.desk.backend(role).limit
         held = self.speculative if role is SPECULATIVE else self.baseline
         return role if limit is None or held < limit else role.other
 
-    def _end(self, ask: _Ask) -> None:
+    # ------------------------------------------------------------ from a place to the end
+
+    def _end(self, ask: Ask) -> None:
+        if ask.over:
+            return  # its engine has found out
+        if ask.stays_tokens < ask.length:
+            self.endings.gone(ask)
+            return
         assignment = ask.assignment
         assert assignment is not None
+        if self._perilous:
+            self.desk.judge(assignment, Event.SUCCESS)
+        self.settle(ask, _FINISHED)
+        if self.closed(ask, _FINISHED):
+            self._count(ask)
+
+    def settle(self, ask: Ask, outcome: Outcome, *, unheard: bool = False) -> None:
+        """End what a request has at the desk, if it has a place."""
+        assignment = ask.assignment
+        if assignment is None:
+            return
         if assignment.backend.role is SPECULATIVE:
             self.speculative -= 1
         else:
             self.baseline -= 1
-        self._desk.settle(assignment, _FINISHED)
-        self._desk.heard(self._facts(ask, assignment))
-        self._source.ended(self.now_s)
-        while self._queue and self._place(self._queue[0]):
-            self._queue.popleft()
+        self.desk.settle(assignment, outcome, unheard=unheard)
 
-    def _facts(self, ask: _Ask, assignment: Assignment) -> RequestFacts:
-        """What the proxy would know of it."""
-        asked_at_s, first_at_s = ask.asked_at_s, min(ask.first_at_s, ask.ended_at_s)
-        return RequestFacts(
-            request_id="",
-            route=_ROUTE,
-            method="POST",
-            outcome=_FINISHED,
-            status=200,
-            decision=assignment.decision,
-            traits=ask.traits,
-            duration_s=ask.ended_at_s - asked_at_s,
-            queue_s=ask.sent_at_s - asked_at_s,
-            ttft_s=first_at_s - asked_at_s,
-            tpot_s=(ask.ended_at_s - first_at_s) / (ask.length - 1) if ask.length > 1 else None,
-            usage=Usage(ask.prompt_tokens, ask.length, ask.cached_tokens),
-        )
+    def closed(self, ask: Ask, outcome: Outcome) -> bool:
+        """Tell everybody that a request has come to its end; whether it is one of those that count."""
+        ask.over = True
+        counts = self._first <= ask.number < self._last
+        self._left -= counts
+        self.desk.heard(ask.facts(outcome, self.now_s))
+        self._source.ended(self.now_s, ask.conversation)
+        if self.queue:
+            self.give_places()
+        return counts
 
-    def _poll(self) -> None:
-        """Ask each engine for its load, now and from now on."""
-        desk = self._desk
-        for role in ROLES:
-            self._gpus[role].advance(self.now_s)
-            desk.observe_load(desk.backend(role), telling.load(self.stations[role], role, self.now_s))
-        self._agenda.at(self.now_s + POLL_S, self._poll, idle=True)
-
-    def _count(self, ask: _Ask) -> None:
+    def _count(self, ask: Ask) -> None:
         times, ended_at_s, asked_at_s = self.times, ask.ended_at_s, ask.asked_at_s
         times.began_s = min(times.began_s, asked_at_s)
         first_at_s = min(ask.first_at_s, ended_at_s)
         times.e2e_s.append(ended_at_s - asked_at_s)
         times.ttft_s.append(first_at_s - asked_at_s)
         times.tpot_s.append((ended_at_s - first_at_s) / (ask.length - 1) if ask.length > 1 else 0.0)
-        times.tokens += ask.length
+        times.length.append(ask.length)
         times.waited += ask.waited
         times.speculative += ask.assignment is not None and ask.assignment.backend.role is SPECULATIVE
 
     def _note(self, change: Change) -> None:
         self.times.switches += change.kind is ChangeKind.REGIME
+
+
+def _gpus(stations: Mapping[Role, Station], placement: Placement) -> dict[Role, Gpus]:
+    if placement is Placement.SHARED:
+        return dict.fromkeys(ROLES, Gpus(*(stations[role] for role in ROLES)))
+    return {role: Gpus(stations[role]) for role in ROLES}

@@ -14,6 +14,7 @@ from proxy.lab.calibration.values import (
     ContextFindings,
     Findings,
     Measurement,
+    Prefill,
     RunningRouting,
     Sweep,
 )
@@ -48,6 +49,7 @@ def conclude(
     *,
     measured_at: str,
     spent_s: float,
+    prefills: Sequence[Prefill] = (),
     running: RunningRouting | None = None,
     complete: bool = True,
     notes: Sequence[str] = (),
@@ -69,9 +71,29 @@ def conclude(
         running=running,
         quick=aim.quick,
         complete=complete and left not in _SWEEPS,
-        notes=(*notes, *short, *_thinned(aim), *_notes(measurements, main)),
+        notes=(
+            *notes,
+            *short,
+            *_thinned(aim),
+            *_notes(measurements, main),
+            *(_untold(aim, prefills) if complete else ()),
+        ),
         measurements=tuple(measurements),
+        prefills=tuple(prefills),
     )
+
+
+def _untold(aim: Aim, prefills: Sequence[Prefill]) -> list[str]:
+    """Of whom it is not known how fast prompts are taken in."""
+    known = {(one.arm, one.context_tokens) for one in prefills}
+    arms = [arm for arm in aim.arms if arm is not Arm.ADAPTIVE]
+    silent = [arm for arm in arms if any((arm, context) not in known for context in aim.contexts)]
+    if not silent:
+        return []
+    return [
+        f"prefill of {listed(silent)} could not be measured: no first token was seen, or longer prompts took no "
+        "longer; policy marginal then places requests without it"
+    ]
 
 
 def _thinned(aim: Aim) -> list[str]:

@@ -38,6 +38,10 @@ def _blocks(findings: Findings, told: Told) -> Iterator[str]:
         yield f"## Besides: {tables.condition_name(context.condition)}"
         yield told.beside(context)
         yield from _table(tables.curve_table(context))
+    prompts = tables.prefill_table(findings)
+    if prompts.rows:
+        yield "## Prompts"
+        yield from _table(prompts)
     facts = tables.fact_table(findings.facts)
     if facts.rows:
         yield "## Engines"

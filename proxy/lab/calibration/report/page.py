@@ -46,6 +46,7 @@ def render(findings: Findings, told: Told, plots: Mapping[int, Sequence[Plot]]) 
         side=tuple(
             _part(findings, told, context, (), ())._replace(verdict=told.beside(context)) for context in findings.side
         ),
+        prompts=tables.prefill_table(findings),
         facts=tables.fact_table(findings.facts),
         how=tuple(tables.how_measured(findings)),
         models=tuple(dict.fromkeys(one.model for one in findings.facts.values() if one.model)),

@@ -14,6 +14,7 @@ from proxy.lab.calibration.values import (
     Estimate,
     Findings,
     Measurement,
+    Prefill,
     Quantiles,
 )
 from proxy.lab.calibration.words import UNKNOWN, counted, figures, listed, speed
@@ -54,6 +55,15 @@ def curve_table(context: ContextFindings) -> Table:
     return Table(
         head, tuple(_curve_row(n, [points[arm].get(round(n)) for arm in arms], ratios.get(n)) for n in numbers)
     )
+
+
+def prefill_table(findings: Findings) -> Table:
+    """One row for each bucket: how fast each backend takes prompts in."""
+    arms = [arm for arm in Arm if any(one.arm is arm for one in findings.prefills)]
+    found = {(one.context_tokens, one.arm): one for one in findings.prefills}
+    head = ("context", *(f"{arm}, prompt tok/s" for arm in arms))
+    buckets = sorted({one.context_tokens for one in findings.prefills})
+    return Table(head, tuple((str(at), *(_taken_in(found.get((at, arm))) for arm in arms)) for at in buckets))
 
 
 def cell_table(measurements: Sequence[Measurement], condition: Condition) -> Table:
@@ -154,6 +164,14 @@ def _curve_row(n: float, points: Sequence[Estimate | None], ratio: Contrast | No
         str(min(repeats)) if repeats else UNKNOWN,
         ", ".join(_marks_of_points(points)),
     )
+
+
+def _taken_in(one: Prefill | None) -> str:
+    if one is None:
+        return UNKNOWN
+    if one.low is None or one.high is None:
+        return f"{one.tok_s:.0f}"
+    return f"{one.tok_s:.0f} ({one.low:.0f} to {one.high:.0f})"
 
 
 def _marks_of_points(points: Sequence[Estimate | None]) -> Iterator[str]:

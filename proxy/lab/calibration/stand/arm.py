@@ -10,8 +10,16 @@ from itertools import count
 import aiohttp
 
 from proxy.lab.calibration.stand.engine_word import ArmTarget, EngineWord
-from proxy.lab.calibration.stand.questions import CHARS_PER_TOKEN, MATERIALS, PROMPTS, characters, probe, question
-from proxy.lab.calibration.values import Arm, Condition, Ending, Prefix
+from proxy.lab.calibration.stand.questions import (
+    CHARS_PER_TOKEN,
+    MATERIALS,
+    PROMPTS,
+    characters,
+    probe,
+    question,
+    unknown,
+)
+from proxy.lab.calibration.values import Arm, Condition, Ending, FirstToken, Prefix
 from proxy.lab.loadcall import Clock, Shape, Target, call
 from proxy.lab.loadreport import Sample
 from proxy.lab.prompts import Message, PromptKind
@@ -26,11 +34,17 @@ _PROBE_WITHIN_S = 120.0
 # A prompt of the longest contexts takes some ten seconds of prefill; eight at once wait for each other.
 _WARM_WITHIN_S = 300.0
 
+# A prompt asked alone that takes longer than this to its first token is none that a policy should place by.
+_PREFILL_WITHIN_S = 60.0
+
 # With more of the KV pool in use than this, what no sequence holds may have been thrown out of the prefix cache.
 _CROWDED_KV = 0.5
 
 # The longest answers on a slow and crowded engine take many minutes; a cell ends them when its window is over.
 _ANSWER_WITHIN_S = 3600.0
+
+# An engine that still has something to do after this has other clients.
+_IDLE_WITHIN_S = 10.0
 
 # Between looks at an engine that is to become idle.
 _IDLE_LOOK_S = 0.1
@@ -50,6 +64,7 @@ class ArmDesk:
         self.clock = clock
         self._nonce = nonce
         self._cold = count()
+        self._alone = count()
         self._chars_per_token: dict[PromptKind, float] = {}
         self._continuous = True
         self._warmed: Condition | None = None
@@ -108,6 +123,18 @@ class ArmDesk:
             if all(sample.error is not None for sample in sent):
                 return
         self._warmed = condition
+
+    async def first_token(self, condition: Condition, prompt_tokens: int) -> FirstToken | None:
+        """Ask one prompt of about so many tokens that begins like no other, for one token; None where the engine is not
+        idle, fails, or shows no first token. Awaits."""
+        if not await self.learn(condition) or await self.until_idle(_IDLE_WITHIN_S):
+            return None
+        chars = round(prompt_tokens * self._chars_per_token.get(condition.prompts, CHARS_PER_TOKEN))
+        messages = unknown(condition.prompts, next(self._alone), chars, self._nonce)
+        sample = await self._send_one(condition, messages, _PREFILL_WITHIN_S)
+        if sample.error is not None or sample.first_at_s is None or not sample.prompt_tokens:
+            return None
+        return FirstToken(sample.prompt_tokens - (sample.cached_tokens or 0), sample.first_at_s - sample.sent_at_s)
 
     def note(self, condition: Condition, kv_use: float | None) -> None:
         """A cell of this condition has run: what the prefix cache knew before may be gone."""

@@ -12,12 +12,15 @@ from proxy.lab.calibration.stand.arm import ArmDesk
 from proxy.lab.calibration.stand.arm_facts import facts_of
 from proxy.lab.calibration.stand.cell_run import CellRun, Patience
 from proxy.lab.calibration.stand.engine_word import ArmTarget
-from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Measurement, Span
+from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Condition, FirstToken, Measurement, Span
 from proxy.lab.loadcall import Clock, open_session
 from proxy.lab.loadreport import Sample
 
 __all__ = ["ArmTarget", "HttpStand", "Patience", "open_stand"]
 
+
+# What a prompt is of makes no difference to how fast it is taken in.
+_PLAIN = Condition(context_tokens=1024)
 
 OnSample = Callable[[Cell, Sample], None]
 
@@ -59,6 +62,13 @@ class HttpStand:
             for sample in run.samples:
                 self._on_sample(cell, sample)
         return measurement
+
+    async def first_token(self, arm: Arm, prompt_tokens: int) -> FirstToken | None:
+        """Ask one prompt alone that no cache knows; None where nothing is seen of its first token. Awaits."""
+        desk = self._desks[arm]
+        if not desk.target.model:
+            await facts_of(desk)
+        return await desk.first_token(_PLAIN, prompt_tokens)
 
     async def rest(self) -> None:
         """Wait until no engine has anything to do, or for as long as patience lasts. Awaits."""

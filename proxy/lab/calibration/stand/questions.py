@@ -42,6 +42,11 @@ def probe(kind: PromptKind, tokens: int) -> list[Message]:
     return _long(kind, 0, round(tokens * CHARS_PER_TOKEN))
 
 
+def unknown(kind: PromptKind, index: int, chars: int, nonce: str) -> list[Message]:
+    """A prompt of so many characters that begins like no other of this run or of one before."""
+    return _long(kind, index, chars, f"{index} of {nonce}.\n")
+
+
 def characters(messages: list[Message]) -> int:
     """What a prompt is measured by; a chat template's own words come on top."""
     return sum(len(message["content"]) for message in messages)

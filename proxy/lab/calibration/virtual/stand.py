@@ -12,10 +12,10 @@ from random import Random
 
 from proxy.lab.acceptance import Acceptance
 from proxy.lab.calibration.stand.counting import quantiles
-from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Ending, Measurement, Source, Span
+from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Ending, FirstToken, Measurement, Source, Span
 from proxy.lab.calibration.virtual.load import Counted, VirtualLoad, prompt_tokens_of
 from proxy.lab.curves import Curve
-from proxy.lab.engine import Engine
+from proxy.lab.engine import Engine, Sequence
 from proxy.lab.engine_options import EngineOptions
 from proxy.lab.introspection import Introspection
 from proxy.lab.step_time import StepTime
@@ -98,6 +98,7 @@ class VirtualStand:
         self._whole = whole
         self._tax = adaptive_tax
         self._now_s = 0.0
+        self._asked = 0
         self._rng = Random(seed)
         arms = [Arm.SPECULATIVE, Arm.BASELINE, *([] if adaptive_tax is None else [Arm.ADAPTIVE])]
         self._options = {
@@ -132,6 +133,23 @@ class VirtualStand:
         load.end()
         self._now_s = settled_s + span.window_s
         return self._measured(cell, counted, settled_s, self._now_s - begun_s)
+
+    async def first_token(self, arm: Arm, prompt_tokens: int) -> FirstToken | None:
+        """One prompt alone, in no time: the clock moves on by what it would have taken."""
+        self._asked += 1
+        engine = self._engines[arm]
+        self._rng.seed(f"{self._seed}/{self.curve.name}/{arm}/prompt {self._asked}")
+        engine.limits = replace(engine.limits, time_scale=math.exp(self._drift * self._now_s / 3600.0))
+        engine.submit(Sequence(-self._asked, prompt_tokens, 1, 1))
+        begun_s = self._now_s
+        while engine.busy:
+            self._now_s += engine.step().duration_s
+        return FirstToken(prompt_tokens, self._now_s - begun_s)
+
+    @property
+    def true_prefill_tok_s(self) -> float:
+        """Prompt tokens a second that both engines take in, without noise."""
+        return self._engines[Arm.BASELINE].limits.prefill_tokens_per_s
 
     def now_s(self) -> float:
         """The virtual clock, seconds since the stand was made."""

@@ -1,0 +1,56 @@
+"""Whether a conversation stays where most of its prompt is cached: to move it means to compute that anew.
+
+What is cached where is known by state/, and only roughly; eligibility and room come after (policy.py). State that one
+engine alone has is no question of worth: such a request goes there or nowhere.
+"""
+
+from proxy.model import BASELINE, SPECULATIVE, Costs, Policy, Reason, Role, Whereabouts
+from proxy.routing.rules import Rules
+
+# A home may cost a tenth more than the other backend. Costs are no more certain than that, and a conversation that
+# comes and goes is cached twice.
+MARGIN = 0.10
+
+# Where the price of computing a long prompt anew is not known, its home may cost twice as much: on published hardware
+# 8,000 tokens take a second, and no speculation wins that back in a turn of some hundred tokens.
+TOO_SLOW = 2.0
+
+# Policy `overflow` without curves knows no costs: a long conversation is kept up to so many times leave_at.
+OVERFILLED = 2
+
+_AFFINITY = Reason.AFFINITY
+
+
+def settle(
+    rules: Rules,
+    asked: tuple[Role, Reason],
+    where: Whereabouts,
+    costs: Costs | None,
+    pressed: tuple[int, int],
+) -> tuple[Role, Reason]:
+    """Who is asked first: the home in `where` while that pays, else whom the policy `asked`.
+
+    `costs` count cached tokens already where the price of computing them is known. `pressed` are the sequences that
+    speculative would have with the request, its recent failures with them, and the recent failures of the baseline.
+    """
+    home = where.home
+    if home is None or rules.affinity is None:
+        return asked
+    long = abs(where.speculative_tokens - where.baseline_tokens) >= rules.affinity.min_cached_tokens
+    if costs is None:
+        return (home, _AFFINITY) if long and _may_fill(rules, home, pressed) else asked
+    here_s, there_s = costs.speculative_s, costs.baseline_s
+    if home is BASELINE:
+        here_s, there_s = there_s, here_s
+    most = 1.0 + MARGIN
+    if rules.effective_policy is not Policy.MARGINAL:
+        most = TOO_SLOW if long else 0.0
+    elif long and not rules.prefill_known:
+        most = TOO_SLOW
+    return (home, _AFFINITY) if here_s <= most * there_s else asked
+
+
+def _may_fill(rules: Rules, home: Role, pressed: tuple[int, int]) -> bool:
+    """Whether a backend of unknown speed may take one more long conversation; one that fails fast may not."""
+    sequences, baseline_failures = pressed
+    return sequences <= OVERFILLED * rules.leave_at if home is SPECULATIVE else not baseline_failures

@@ -1,0 +1,60 @@
+"""What is made of requests: by the step they came in, and not by when they ended."""
+
+import pytest
+from pair.arrivals import Step
+from pair.figures import Request, of_all, of_steps
+
+from proxy.lab.loadreport import Sample
+
+BEGAN_S = 100.0
+STEPS = [Step(1.0, 10.0), Step(2.0, 10.0)]
+
+
+def request(index: int, at_s: float, took_s: float, *, backend: str = "baseline", error: str | None = None) -> Request:
+    sent_s = BEGAN_S + at_s
+    sample = Sample(
+        sent_at_s=sent_s,
+        ended_at_s=sent_s + took_s,
+        first_at_s=sent_s,
+        last_at_s=sent_s + took_s,
+        completion_tokens=None if error else 100,
+        backend=backend,
+        error=error,
+    )
+    return Request(index, int(at_s // 10), at_s, 0.0, BEGAN_S, sample)
+
+
+def test_a_request_counts_where_it_came_and_its_tokens_where_they_were_made() -> None:
+    found = of_steps([request(0, 5.0, 10.0), request(1, 12.0, 4.0)], STEPS)
+
+    assert [each.requests for each in found] == [1, 1]
+    assert [each.e2e_s.mean for each in found if each.e2e_s] == [10.0, 4.0]
+    assert [each.tok_s for each in found] == [pytest.approx(5.0), pytest.approx(15.0)]
+    assert [each.in_flight for each in found] == [pytest.approx(0.5), pytest.approx(0.9)]
+
+
+def test_all_arrivals_are_measured_until_the_last_answer() -> None:
+    found = of_all([request(0, 5.0, 10.0), request(1, 19.0, 11.0)], STEPS)
+
+    assert found.tok_s == pytest.approx(200 / 30)
+
+
+def test_failed_requests_are_counted_by_name_and_are_in_no_latency() -> None:
+    found = of_all([request(0, 1.0, 2.0), request(1, 2.0, 60.0, error="unfinished")], STEPS)
+
+    assert (found.requests, found.whole, found.errors) == (2, 1, {"unfinished": 1})
+    assert found.e2e_s is not None
+    assert found.e2e_s.p99 == pytest.approx(2.0)
+
+
+def test_shares_and_changes_of_backend_are_in_the_order_sent() -> None:
+    came = [
+        request(2, 3.0, 1.0, backend="speculative"),
+        request(0, 1.0, 9.0, backend="speculative"),
+        request(1, 2.0, 1.0),
+        request(3, 4.0, 1.0),
+    ]
+    found = of_all(came, STEPS)
+
+    assert found.shares == {"baseline": 0.5, "speculative": 0.5}
+    assert found.switches == 3
