@@ -130,14 +130,10 @@ class LearningTrial(Trial):
         prefill = bench.curve.prefill_tokens_per_s
         bounds = {role: Bounds(MOST_IN_FLIGHT, KV_TOKENS[role], prefill) for role in ROLES}
         super().__init__(arm, bounds, TRAFFIC.source(rate_of(study), seed), Course(polled=True))
-        self._to_desk, self._desk.observe_load = self._desk.observe_load, self._tell  # type: ignore[method-assign]
+        self._to_desk, self.desk.observe_load = self.desk.observe_load, self._tell  # type: ignore[method-assign]
+        self._to_learner, self.desk.heard = self.desk.heard, self._hear  # type: ignore[method-assign]
         if study.change_s is not None:
-            self._agenda.at(study.change_s, self._change)
-
-    @property
-    def desk(self) -> Any:
-        """The desk, as it has become."""
-        return self._desk
+            self.agenda.at(study.change_s, self._change)
 
     def _tell(self, backend: Backend, load: EngineLoad) -> None:
         assert self._to_desk is not None
@@ -149,18 +145,17 @@ class LearningTrial(Trial):
         station = self.stations[SPECULATIVE]
         station.pace = slower(station.pace, self._study.accepts)
         for role in ROLES:
-            self._gpus[role].advance(self.now_s)
-            self._gpus[role]._retime()
+            self.gpus[role].advance(self.now_s)
+            self.gpus[role]._retime()
         if self._later is not None:
-            self._desk.rules = replace(self._desk.rules, curves=self._later)
+            self.desk.rules = replace(self.desk.rules, curves=self._later)
 
     def _count(self, ask: Any) -> None:
         super()._count(ask)
         self.lasted_s[ask.number] = ask.ended_at_s - ask.asked_at_s
 
-    def _facts(self, ask: Any, assignment: Any) -> RequestFacts:
-        facts = super()._facts(ask, assignment)
-        return facts if self._study.usage else facts._replace(usage=Usage(), tpot_s=None)
+    def _hear(self, facts: RequestFacts) -> None:
+        self._to_learner(facts if self._study.usage else facts._replace(usage=Usage(), tpot_s=None))
 
 
 def slower(pace: Pace, accepts: float) -> Pace:
