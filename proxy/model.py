@@ -249,7 +249,10 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say."""
+    """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say.
+
+    `notices_leaving` is known of its kind: whether it ends an answer before the first byte of which its client left.
+    """
 
     model: str | None = None
     version: str | None = None
@@ -258,6 +261,7 @@ class EngineFacts:
     max_running_requests: int | None = None
     speculative_algorithm: str | None = None
     speculative_adaptive: bool = False
+    notices_leaving: bool = True
 
 
 @dataclass(frozen=True, slots=True)

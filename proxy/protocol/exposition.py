@@ -11,18 +11,24 @@ MAX_SEQUENCES = 1e9
 """Counts above it are nonsense, infinity among them."""
 
 _SAMPLE = re.compile(
-    r"^(vllm:num_requests_running|vllm:num_requests_waiting|sglang:num_running_reqs|sglang:num_queue_reqs)"
+    r"^(vllm:num_requests_running|vllm:num_requests_waiting|sglang:num_running_reqs|sglang:num_queue_reqs"
+    r"|llamacpp:requests_processing|llamacpp:requests_deferred)"
     r"(?:\{(.*)\})?[ \t]+(\S+)",
     re.MULTILINE,
 )
 # A name is looked for where a word begins, or a long word would be looked at from each of its letters on.
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
-_RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
+# The gauge of what runs, and of what waits.
+_GAUGES = (
+    ("vllm:num_requests_running", "vllm:num_requests_waiting"),
+    ("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+    ("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+)
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
 def parse_metrics(text: str) -> EngineLoad | None:
-    """The load in a Prometheus exposition; None where neither engine's running gauge is in it. Never raises.
+    """The load in a Prometheus exposition; None where no engine's running gauge is in it. Never raises.
 
     vLLM's series are one for each engine and are summed. SGLang's ranks of one replica each tell the same number, so
     of every data-parallel replica the lowest rank's series counts, and of priorities the total (label "").
@@ -37,9 +43,8 @@ def parse_metrics(text: str) -> EngineLoad | None:
         series = counts.setdefault(name, {})
         if replica not in series or rank < series[replica][0]:
             series[replica] = (rank, number)
-    for running in _RUNNING:
+    for running, waiting in _GAUGES:
         if running in counts:
-            waiting = "vllm:num_requests_waiting" if running == _RUNNING[0] else "sglang:num_queue_reqs"
             return EngineLoad(running=_sum(counts[running]), waiting=_sum(counts.get(waiting, {})))
     return None
 

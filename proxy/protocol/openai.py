@@ -32,11 +32,13 @@ COLLECTED_BYTES = 16 * 1024
 """A shorter body is parsed with the garbage collection on, which it can set off a dozen times at most."""
 
 _JSON, _OLLAMA, _DECODE = b"application/json", Dialect.OLLAMA, RouteClass.DECODE
-# Chat, completions and messages; responses. The newer name goes before the older one, as engines have it.
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+# Chat, completions and messages; responses; llama.cpp's own. The newer name goes before the older one, as engines have
+# it.
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
 _GRAMMARS = (
     "regex",
     "ebnf",
+    "grammar",
     "json_schema",
     "structural_tag",
     "structured_outputs",

@@ -111,7 +111,7 @@ def _refuse_known(engine: EngineKind, path: str) -> None:
         raise RouteRefused("this route controls the engine for everybody; call the engine itself, not the proxy")
     if path in UPGRADE_PATHS:
         raise UpgradeRefused("WebSocket routes are not tunnelled; connect to the engine itself")
-    if path.startswith(STATEFUL_PREFIX) and path != STATEFUL_PREFIX:
+    if path.startswith(STATEFUL_PREFIX) and path != STATEFUL_PREFIX and path.rstrip("/") not in _EXACT[engine]:
         raise RouteRefused(
             "stored responses live in the memory of the one engine that made them, and sticky routing is not available"
             " yet; keep the conversation on the client and send it whole"
