@@ -13,6 +13,8 @@ from xllamacpp import common_speculative_type
 
 # Tokens that one slot holds, prompt and answer: enough for the thousand that calibration fills, and 50 MB of memory.
 SLOT_TOKENS = 2048
+# Memory for prompts that no slot holds any more; one of 400 tokens takes 9 MiB, and calibration asks sixteen.
+PROMPTS_MIB = 256
 # Each connection holds one of the server's threads while it is open, idle ones for 5 s too: with as many as the server
 # takes by itself (slots + 4) the requests that wait would keep its health page from answering.
 HTTP_THREADS_A_SLOT = 8
@@ -51,7 +53,7 @@ def _settings(options: argparse.Namespace) -> xllamacpp.CommonParams:
     settings.n_threads_http = HTTP_THREADS_A_SLOT * options.slots
     settings.endpoint_metrics = settings.endpoint_slots = settings.endpoint_props = True
     settings.fit_params = settings.ui = False
-    settings.cache_ram_mib = 0
+    settings.cache_ram_mib = PROMPTS_MIB
     settings.verbosity = 1
     threads = [settings.cpuparams, settings.cpuparams_batch]
     if options.draft:

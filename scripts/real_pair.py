@@ -91,6 +91,11 @@ class Pair:
         for engine in self._engines.values():
             _end(engine)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The engines' processes."""
+        return tuple(engine.pid for engine in self._engines.values())
+
     def kill(self, role: str) -> None:
         """End one engine as a crash would."""
         self._engines[role].kill()
@@ -150,18 +155,21 @@ def main() -> int:
     with Pair(regime) as pair, tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / f"{regime}.yaml"
         config.write_text(json.dumps(pair.settings(log={"format": "text", "level": "warning"}), indent=2))
-        _greet(pair, regime, config)
+        _greet(pair, regime, config, serves=command == "serve")
         return _run([sys.executable, "-P", "-m", "proxy", command, str(config), *rest])
 
 
-def _greet(pair: Pair, regime: str, config: Path) -> None:
+def _greet(pair: Pair, regime: str, config: Path, *, serves: bool) -> None:
+    ask = (
+        "  curl -N 127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f'    -d \'{{"model":"{MODEL_NAME}","stream":true,"messages":[{{"role":"user","content":"Hello"}}]}}\'\n'
+        "  .venv/bin/crossover load http://127.0.0.1:30000 --concurrency 1,2,4,8 --max-tokens 40"
+    )
     print(
         f"Two llama.cpp servers with {MODEL_NAME}, regime {regime}: {pair.regime.told}.\n"
         + "".join(f"  {role:12} {url}\n" for role, url in pair.urls.items())
         + f"Configuration: {config}\n"
-        "  curl -N 127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-        f'    -d \'{{"model":"{MODEL_NAME}","stream":true,"messages":[{{"role":"user","content":"Hello"}}]}}\'\n'
-        "  .venv/bin/crossover load http://127.0.0.1:30000 --concurrency 1,2,4,8 --max-tokens 40",
+        + (ask if serves else ""),
         file=sys.stderr,
         flush=True,
     )
