@@ -1,8 +1,8 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|calibrate|dev|fuzz|real; fuzzing has .venv-fuzz for itself, since it needs a newer Python, and
-real engines have .venv-real, since nothing of theirs belongs beside the proxy. Runs on a bare Python 3.11+, so it
-imports the standard library alone. Deciding that .venv is current already is environment.sh,
+Usage: environment.py run|calibrate|dev|fuzz|real|clients; fuzzing has .venv-fuzz for itself, since it needs a newer
+Python, and real engines and clients have theirs, since nothing of theirs belongs beside the proxy. Runs on a bare
+Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh,
 which costs no interpreter.
 """
 
@@ -17,7 +17,9 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / {"fuzz": ".venv-fuzz", "real": ".venv-real"}.get(" ".join(sys.argv[1:]), ".venv")
+# Kinds that have an environment of their own, `.venv-KIND`.
+APART = ("fuzz", "real", "clients")
+HOME = ROOT / (f".venv-{sys.argv[1]}" if sys.argv[1:] in [[kind] for kind in APART] else ".venv")
 PYTHON = HOME / "bin" / "python"
 
 # Held while .venv is being made. Not `.lock`: uv takes a lock by that name on the environment it installs into.
@@ -30,6 +32,7 @@ STAMPS = {
     "dev": ("dev", "calibrate", "run"),
     "fuzz": ("fuzz",),
     "real": ("real",),
+    "clients": ("clients",),
 }
 
 # uv trusts its own list of authorities unless told otherwise; the machine's is the one that pip and the operator know.
@@ -60,7 +63,7 @@ def is_current(kind: str) -> bool:
 
 
 def lock_file(kind: str) -> Path:
-    """The lock of one kind: `run`, `calibrate`, `dev`, `fuzz` or `real`."""
+    """The lock of one kind: `run`, `calibrate`, `dev`, `fuzz`, `real` or `clients`."""
     return ROOT / "requirements" / f"{kind}.lock"
 
 

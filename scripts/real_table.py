@@ -3,6 +3,7 @@
 Engines run on the processor, so beside tok/s stands what is not a matter of what else the machine does: tokens for each
 second of processor time of the engines. Not here: the pair itself (real_pair.py).
 
+    scripts/serve --real never --help       installs what it needs
     .venv/bin/python scripts/real_table.py crossover [--levels 1,2,4,8] [--rounds 3] [--tokens 24]
 """
 
@@ -38,7 +39,8 @@ ROUTING = {"min_dwell_s": 1.0, "smoothing_s": 1.0}
 
 @dataclass
 class Row:
-    """One arm at one level, over all rounds: output tok/s, tokens a second of processor time, and where they went."""
+    """One arm at one level, over all rounds: output tok/s, tokens a second of processor time, where each worker's last
+    request went, and how many failed."""
 
     tok_s: list[float] = field(default_factory=list)
     tok_cpu_s: list[float] = field(default_factory=list)
@@ -71,6 +73,8 @@ async def _measure(pair: Pair, options: argparse.Namespace) -> None:
             urls = {**pair.urls, PROXY: f"http://127.0.0.1:{app.port}"}
             for level in map(int, options.levels.split(",")):
                 rows = {arm: Row() for arm in ARMS}
+                for arm in ARMS:
+                    await load(session, urls[arm], Row(), level)  # the prompts are read here, and known afterwards
                 for number in range(options.rounds):
                     # Each arm goes first in turn: what drifts meanwhile is nobody's gain.
                     for arm in (*ARMS[number % 3 :], *ARMS[: number % 3]):
@@ -97,12 +101,12 @@ async def _load(
         return done
 
     began_s, cpu_s = monotonic(), _cpu_s(pids)
-    answers = [one for worker in await asyncio.gather(*map(work, range(level))) for one in worker]
+    workers = await asyncio.gather(*map(work, range(level)))
     took_s, used_s = monotonic() - began_s, _cpu_s(pids) - cpu_s
-    total = sum(count for count, _ in answers)
+    total = sum(count for worker in workers for count, _ in worker)
     row.tok_s.append(total / took_s)
     row.tok_cpu_s.append(total / max(used_s, 1e-3))
-    row.went.update(backend or "-" for _, backend in answers)
+    row.went.update(worker[-1][1] or "-" for worker in workers)
 
 
 def _cpu_s(pids: Iterable[int]) -> float:

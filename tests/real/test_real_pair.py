@@ -135,6 +135,17 @@ async def test_the_engines_slots_are_the_limit_and_the_rest_waits_here(pair: Pai
         assert (await asked)["usage"]["completion_tokens"] == 2
 
 
+@ROLES
+async def test_streams_follow_each_other_though_the_engine_closes_its_connection_after_each(
+    pair: Pair, role: str
+) -> None:
+    async with in_front(pair, retries={"max_ratio": 0.0, "reserve": 0}) as front:
+        for _ in range(8):
+            async with front.post(to=role, messages=STORY, max_tokens=1, stream=True) as answer:
+                assert answer.status == 200
+                assert [event async for event in events(answer)]
+
+
 async def test_the_engines_own_count_agrees_with_ours(pair: Pair) -> None:
     async with in_front(pair) as front:
         backend = front.app.desk.backend(Role.SPECULATIVE)
