@@ -47,14 +47,14 @@ class Regime:
 
 REGIMES = {
     "crossover": Regime(
-        "speculation pays up to two in flight, and costs from about four on (its text is invented)",
+        "speculation pays while few run and costs when many do (its text is invented)",
         floats=True,
         draft="short",
         accept=(0.9, 0.8, 0.7),
         routing={"policy": "threshold", "leave_at": 4, "enter_at": 2},
     ),
     "saturate": Regime(
-        "speculation is level with one in flight and gains nothing more from company, the baseline does",
+        "speculation is level with one in flight at best, and gains little from company",
         floats=True,
         draft="own",
         routing={"policy": "threshold", "leave_at": 2, "enter_at": 1},
