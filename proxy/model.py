@@ -279,7 +279,8 @@ class EngineFacts:
     """What an engine says of itself at start-up (`/server_info` and `/model_info`); None where it does not say.
 
     `kv_tokens` is how many tokens its cache holds, 0 where it keeps no prefixes; `started` is a number that is another
-    after each start.
+    after each start. `notices_leaving` is known of its kind: whether it ends an answer before the first byte of which
+    its client left.
     """
 
     model: str | None = None
@@ -291,6 +292,7 @@ class EngineFacts:
     speculative_adaptive: bool = False
     kv_tokens: int | None = None
     started: float | None = None
+    notices_leaving: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|calibrate|dev|fuzz; fuzzing has .venv-fuzz for itself, since it needs a newer Python. Runs on
-a bare Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh,
+Usage: environment.py run|calibrate|dev|fuzz|real|clients; fuzzing has .venv-fuzz for itself, since it needs a newer
+Python, and real engines and clients have theirs, since nothing of theirs belongs beside the proxy. Runs on a bare
+Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh,
 which costs no interpreter.
 """
 
@@ -16,14 +17,23 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / (".venv-fuzz" if sys.argv[1:] == ["fuzz"] else ".venv")
+# Kinds that have an environment of their own, `.venv-KIND`.
+APART = ("fuzz", "real", "clients")
+HOME = ROOT / (f".venv-{sys.argv[1]}" if sys.argv[1:] in [[kind] for kind in APART] else ".venv")
 PYTHON = HOME / "bin" / "python"
 
 # Held while .venv is being made. Not `.lock`: uv takes a lock by that name on the environment it installs into.
 HELD = HOME / ".setting-up"
 
 # Each lock holds all of the one before in the same versions, so whoever has it needs no second install for that.
-STAMPS = {"run": ("run",), "calibrate": ("calibrate", "run"), "dev": ("dev", "calibrate", "run"), "fuzz": ("fuzz",)}
+STAMPS = {
+    "run": ("run",),
+    "calibrate": ("calibrate", "run"),
+    "dev": ("dev", "calibrate", "run"),
+    "fuzz": ("fuzz",),
+    "real": ("real",),
+    "clients": ("clients",),
+}
 
 # uv trusts its own list of authorities unless told otherwise; the machine's is the one that pip and the operator know.
 # No repeats, since pip is the second try.
@@ -53,8 +63,14 @@ def is_current(kind: str) -> bool:
 
 
 def lock_file(kind: str) -> Path:
-    """The lock of one kind: `run`, `calibrate`, `dev` or `fuzz`."""
+    """The lock of one kind: `run`, `calibrate`, `dev`, `fuzz`, `real` or `clients`."""
     return ROOT / "requirements" / f"{kind}.lock"
+
+
+def wanted(kind: str) -> list[str]:
+    """What an installer is told: the lock and nothing but the lock. That of real engines leaves out what they name as
+    needed and do not need here; a compiler would run for minutes."""
+    return [*(["--no-deps"] if kind == "real" else []), "--require-hashes", "-r", str(lock_file(kind))]
 
 
 def make(kind: str) -> int:
@@ -97,7 +113,7 @@ def empty(folder: Path) -> None:
 
 def installed_by_uv(uv: str, kind: str) -> bool:
     """Whether uv could install the lock. Where it cannot (it does not read pip's settings), pip is tried."""
-    command = [uv, "pip", "install", "--quiet", "--python", str(PYTHON), "--require-hashes", "-r", str(lock_file(kind))]
+    command = [uv, "pip", "install", "--quiet", "--python", str(PYTHON), *wanted(kind)]
     return subprocess.run(command, env=UV_SETTINGS | os.environ, check=False).returncode == 0
 
 
@@ -109,7 +125,7 @@ def installed_by_pip(kind: str) -> bool:
         if seeded.returncode != 0:
             say("this Python has no ensurepip, so .venv has no pip (Debian and Ubuntu: apt install python3-venv)")
             return False
-    options = ["--disable-pip-version-check", "--no-input", "--quiet", "--require-hashes", "-r", str(lock_file(kind))]
+    options = ["--disable-pip-version-check", "--no-input", "--quiet", *wanted(kind)]
     return subprocess.run([*pip, "install", *options], check=False).returncode == 0
 
 

@@ -79,6 +79,23 @@ def test_a_ghost_counts_until_requests_usually_end(rig: Rig) -> None:
     assert rig.in_flight(SPECULATIVE) == 0
 
 
+@pytest.mark.parametrize(("unheard", "counts"), [(True, True), (False, False)])
+def test_an_answer_that_had_not_begun_counts_until_its_usual_end_where_leaving_is_not_noticed(
+    rig: Rig, unheard: bool, counts: bool
+) -> None:
+    rig.desk.learn_facts(rig.desk.backend(SPECULATIVE), EngineFacts(notices_leaving=False))
+    first = rig.assign()
+    rig.now_s += 60.0
+    rig.finish(first)
+    left = rig.assign()
+    rig.now_s += 20.0
+    rig.desk.settle(left, GONE_STREAMING, unheard=unheard)
+    rig.now_s += 39.9
+    assert rig.in_flight(SPECULATIVE) == (1 if counts else 0)
+    rig.now_s += 0.1
+    assert rig.in_flight(SPECULATIVE) == 0
+
+
 def test_a_request_that_was_never_sent_does_not_linger(rig: Rig) -> None:
     rig.desk.learn_facts(rig.desk.backend(SPECULATIVE), EngineFacts(version="0.5.18"))
     place = rig.assign()

@@ -103,6 +103,15 @@ async def test_a_vllm_arm_tells_less_and_that_it_drafts() -> None:
     assert got.max_running_requests is None
 
 
+async def test_a_llamacpp_arm_tells_its_slots_and_that_it_drafts() -> None:
+    props = b'{"total_slots":8,"model_alias":"m","build_info":"b7","default_generation_settings":{"n_ctx":2048}}'
+    pages = {"/v1/models": MODELS, "/props": props, "/slots": b'[{"speculative":true,"is_processing":false}]'}
+    async with engine(told(pages)) as url:
+        got = await facts(url, EngineKind.LLAMACPP)
+    assert (got.engine, got.model, got.version, got.max_running_requests) == ("llamacpp", "org/m", "b7", 8)
+    assert (got.speculative_algorithm, got.flags) == ("unnamed", {"slot_context": "2048"})
+
+
 @pytest.mark.parametrize("kind", list(EngineKind))
 async def test_an_engine_that_tells_only_its_models_is_an_arm_too(kind: EngineKind) -> None:
     async with engine(told({"/v1/models": MODELS})) as url:

@@ -28,6 +28,7 @@ class Teller:
     continuous: bool = True
     at_the_end: bool = True
     refuses_continuous: bool = False
+    times_tokens: bool = False
     metrics: Callable[["Teller"], str] | None = None
     bytes_per_token: float = 4.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -61,7 +62,9 @@ class Teller:
             new = min(TOKENS_A_STEP, body["max_tokens"] - done)
             done += new
             self.made += new
-            usage = {"usage": {"prompt_tokens": prompt, "completion_tokens": done}} if told else {}
+            usage: dict[str, Any] = {"usage": {"prompt_tokens": prompt, "completion_tokens": done}} if told else {}
+            if self.times_tokens and body.get("timings_per_token"):
+                usage = {"timings": {"prompt_n": prompt, "predicted_n": done}}
             await exchange.event({**content("words "), **usage})
         self.finished += done
         await exchange.event(content("", finish_reason="length"))
@@ -122,6 +125,31 @@ async def test_tokens_are_counted_by_the_engines_counter_where_chunks_do_not_tel
     got = await measured(Teller(continuous=False, metrics=vllm_text), EngineKind.VLLM)
     assert got.source is Source.COUNTER
     assert got.gross_tok_s == pytest.approx(3 * TOK_S, rel=0.03)
+    assert got.usable
+
+
+def llamacpp_text(teller: Teller) -> str:
+    return "\n".join(
+        (
+            f"llamacpp:requests_processing {teller.running}",
+            "llamacpp:requests_deferred 0",
+            f"llamacpp:tokens_predicted_total {teller.finished}",
+            f"llamacpp:prompt_tokens_total {teller.finished * 6}",
+            f"llamacpp:prompt_tokens_cached_total {teller.finished * 4}",
+            f"llamacpp:spec_decode_num_drafts_total {teller.finished / 2}",
+            f"llamacpp:spec_decode_num_accepted_tokens_total {teller.finished * 0.75}",
+            "",
+        )
+    )
+
+
+@leaping
+async def test_llamacpp_tells_its_count_in_every_chunk_by_its_own_name() -> None:
+    got = await measured(Teller(continuous=False, times_tokens=True, metrics=llamacpp_text), EngineKind.LLAMACPP)
+    assert got.source is Source.USAGE
+    assert got.gross_tok_s == pytest.approx(3 * TOK_S, rel=0.03)
+    assert (got.accept_length, got.cache_hit_rate) == (pytest.approx(2.5), pytest.approx(0.4))
+    assert got.batch == pytest.approx(3.0, rel=0.05)
     assert got.usable
 
 

@@ -1,3 +1,4 @@
+import asyncio
 import itertools
 
 import orjson
@@ -216,3 +217,26 @@ async def test_a_foreign_header_value_is_not_taken_for_a_backend() -> None:
 
 def test_the_key_is_not_in_the_target_s_text() -> None:
     assert "secret" not in repr(Target("http://a", "m", "secret"))
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile_is_not_an_answer_that_was_cut() -> None:
+    """llama.cpp closes after each stream, and says that it does not."""
+    connections = 0
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"}}")
+        body = b"".join((ROLE, delta(content="a"), DONE))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nkeep-alive: timeout=5\r\n")
+        writer.write(b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        await reader.read(1)  # until the next request is on its way
+        writer.close()
+
+    server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+    target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "m")
+    async with open_session() as session:
+        samples = [await call(session, target, Shape(), [{"role": "user", "content": "hi"}]) for _ in range(3)]
+    server.close()
+    assert [sample.error for sample in samples] == [None, None, None]
+    assert connections == 3

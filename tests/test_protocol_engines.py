@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.model import EngineFacts, EngineLoad
-from proxy.protocol.engines import MAX_NUMBER, parse_loads, parse_models, parse_server_info, shows_keys
+from proxy.protocol.engines import (
+    MAX_NUMBER,
+    parse_loads,
+    parse_models,
+    parse_props,
+    parse_server_info,
+    parse_slots,
+    shows_keys,
+)
 
 RANK: dict[str, Any] = {
     "timestamp": 1795971306.78,
@@ -188,6 +196,40 @@ def test_any_bytes_are_read_without_raising(
     parse: Callable[[bytes], EngineLoad | EngineFacts | None], body: bytes
 ) -> None:
     assert parse(body) is None
+
+
+PROPS: dict[str, Any] = {
+    "default_generation_settings": {"params": {}, "n_ctx": 2048},
+    "total_slots": 8,
+    "model_alias": "m",
+    "model_path": "/w/m.gguf",
+    "build_info": "b7-abc",
+}
+
+
+@pytest.mark.parametrize(("drafts", "algorithm"), [(True, "unnamed"), (False, None)])
+def test_llamacpp_tells_its_slots_and_whether_it_drafts(drafts: bool, algorithm: str | None) -> None:
+    slots = [{"id": one, "is_processing": one < 3, "speculative": drafts} for one in range(8)]
+    assert parse_props(orjson.dumps(PROPS), orjson.dumps(slots)) == EngineFacts(
+        model="m",
+        version="b7-abc",
+        context_length=2048,
+        max_running_requests=8,
+        speculative_algorithm=algorithm,
+        notices_leaving=False,
+    )
+    assert parse_slots(orjson.dumps(slots)) == EngineLoad(running=3, waiting=0, max_running_requests=8)
+
+
+def test_llamacpp_whose_slots_are_hidden_is_not_asked_whether_it_drafts() -> None:
+    facts = parse_props(orjson.dumps(PROPS), b"")
+    assert facts is not None
+    assert (facts.version, facts.speculative_algorithm) == (None, None)
+
+
+@given(st.binary(max_size=80), st.binary(max_size=80))
+def test_any_props_and_slots_are_read_without_raising(props: bytes, slots: bytes) -> None:
+    assert (parse_props(props, slots), parse_slots(slots)) == (None, None)
 
 
 def test_an_answer_that_lists_a_key_among_the_launch_arguments_shows_keys() -> None:

@@ -1,4 +1,4 @@
-"""Running and waiting sequences out of Prometheus text, as both engines write it."""
+"""Running and waiting sequences out of Prometheus text, as engines write it."""
 
 import pytest
 from hypothesis import given
@@ -71,6 +71,11 @@ def test_a_gauge_without_labels_is_read() -> None:
 )
 def test_what_tells_no_load_is_none(text: str) -> None:
     assert parse_metrics(text) is None
+
+
+def test_llamacpp_has_one_series_each() -> None:
+    text = "llamacpp:requests_processing 8\nllamacpp:requests_deferred 4\nllamacpp:n_decode_total 77\n"
+    assert parse_metrics(text) == EngineLoad(running=8, waiting=4)
 
 
 PARTS = [

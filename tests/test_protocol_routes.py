@@ -145,6 +145,18 @@ def test_a_stored_response_is_asked_for_and_occupies_no_engine(engine: EngineKin
     assert (route.template, route.kind, route.counts) == (STORED_RESPONSES, RouteClass.INFO, False)
 
 
+@pytest.mark.parametrize("path", ["/slots", "/slots/0", "/lora-adapters", "/v1/stream/c1", "/models/load"])
+def test_an_operators_route_of_llamacpp_is_refused(path: str) -> None:
+    with pytest.raises(RouteRefused):
+        find(EngineKind.LLAMACPP, "POST", path)
+
+
+def test_llamacpp_tells_its_settings_and_takes_none() -> None:
+    assert find(EngineKind.LLAMACPP, "GET", "/props").kind is RouteClass.INFO
+    with pytest.raises(MethodNotAllowed):
+        find(EngineKind.LLAMACPP, "POST", "/props")
+
+
 @pytest.mark.parametrize("engine", [SGLANG, VLLM])
 def test_a_websocket_route_is_refused_with_501(engine: EngineKind) -> None:
     with pytest.raises(UpgradeRefused) as caught:

@@ -7,7 +7,7 @@ import pytest
 
 from scripts import environment
 
-LOCKS = ("run", "calibrate", "dev", "fuzz", "build")
+LOCKS = ("run", "calibrate", "dev", "fuzz", "build", "real", "clients")
 PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 

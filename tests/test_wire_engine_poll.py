@@ -4,7 +4,7 @@ import orjson
 from fakes.control import FakeControl, Said
 from fakes.desk import Clock, desk
 
-from proxy.model import Role
+from proxy.model import EngineLoad, Role
 from proxy.protocol.routes import EngineKind
 from proxy.state.backend import Backend
 from proxy.wire.engine_poll import FACTS_EVERY_S, EnginePoll
@@ -157,3 +157,34 @@ async def test_vllm_tells_its_model() -> None:
     rig.control.pages = {"/v1/models": Said(body=b'{"data":[{"id":"m","max_model_len":4096}]}')}
     await rig.polls()
     assert rig.backend.facts is not None and rig.backend.facts.model == "m"
+
+
+PROPS = Said(body=b'{"total_slots":8,"model_alias":"m","build_info":"b7","default_generation_settings":{"n_ctx":2048}}')
+METRICS = Said(body=b"llamacpp:requests_processing 8\nllamacpp:requests_deferred 3\n")
+SLOTS = Said(body=b'[{"is_processing":true,"speculative":true},{"is_processing":false,"speculative":true}]')
+
+
+async def test_llamacpp_tells_its_load_slots_and_drafting() -> None:
+    rig = Rig(EngineKind.LLAMACPP)
+    rig.control.pages = {"/props": PROPS, "/metrics": METRICS, "/slots": SLOTS}
+    await rig.polls()
+    assert rig.backend.load == EngineLoad(running=8, waiting=3)
+    facts = rig.backend.facts
+    assert facts is not None
+    assert (facts.model, facts.context_length, facts.speculative_algorithm) == ("m", 2048, "unnamed")
+    assert rig.backend.max_in_flight == 8
+
+
+async def test_llamacpp_without_metrics_is_asked_for_its_slots() -> None:
+    rig = Rig(EngineKind.LLAMACPP)
+    rig.control.pages = {"/props": PROPS, "/metrics": Said(501), "/slots": SLOTS}
+    await rig.polls()
+    assert rig.backend.load == EngineLoad(running=1, waiting=0, max_running_requests=2)
+
+
+async def test_a_server_of_unknown_kind_is_asked_for_its_models_alone() -> None:
+    rig = Rig(EngineKind.OPENAI)
+    rig.control.pages = {"/v1/models": Said(body=b'{"data":[{"id":"m"}]}'), "/metrics": METRICS}
+    await rig.polls(3)
+    assert set(rig.control.asked) == {"/v1/models"}
+    assert (rig.backend.load, rig.backend.max_in_flight) == (None, None)

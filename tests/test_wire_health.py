@@ -41,7 +41,9 @@ async def test_ready_engine_is_not_asked_for_its_health() -> None:
 async def test_engine_that_is_not_there_is_told_from_one_that_does_not_answer(
     failure: UpstreamError, evidence: Evidence, engine: EngineKind
 ) -> None:
-    assert await Rig(engine, ready=failure, health=failure).probe.probe() is evidence
+    rig = Rig(engine, ready=failure, health=failure)
+    rig.control.pages["/v1/models"] = failure
+    assert await rig.probe.probe() is evidence
 
 
 async def test_failing_page_is_a_miss() -> None:
@@ -152,6 +154,28 @@ async def test_old_engine_that_hangs_is_missed_once_in_a_while() -> None:
 )
 async def test_vllm_is_asked_for_its_health_each_time(page: Said | UpstreamError, evidence: Evidence) -> None:
     assert await Rig(EngineKind.VLLM, health=page).probes(2) == [evidence, evidence]
+
+
+@pytest.mark.parametrize(
+    ("page", "evidence"),
+    [(Said(), Evidence.HIT), (Said(503), Evidence.NOT_READY), (BackendBroken("late"), Evidence.MISS)],
+)
+async def test_llamacpp_is_asked_for_its_health_each_time(page: Said | UpstreamError, evidence: Evidence) -> None:
+    """It answers 503 while it reads its weights."""
+    rig = Rig(EngineKind.LLAMACPP, health=page)
+    assert await rig.probes(2) == [evidence, evidence]
+    assert set(rig.control.asked) == {"/health"}
+
+
+@pytest.mark.parametrize(
+    ("page", "evidence"),
+    [(Said(), Evidence.HIT), (Said(401), Evidence.HIT), (Said(404), Evidence.HIT), (Said(500), Evidence.NOT_READY)],
+)
+async def test_a_server_of_unknown_kind_is_asked_for_its_models(page: Said, evidence: Evidence) -> None:
+    rig = Rig(EngineKind.OPENAI)
+    rig.control.pages["/v1/models"] = page
+    assert await rig.probes(2) == [evidence, evidence]
+    assert set(rig.control.asked) == {"/v1/models"}
 
 
 async def test_evidence_reaches_the_desk() -> None:

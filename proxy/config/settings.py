@@ -131,8 +131,8 @@ class Backend(Section):
     url: Url = Field(examples=list(EXAMPLE_URLS.values()))
     """Where the engine listens, without a path: each request brings its own. Required."""
     engine: Annotated[EngineKind, Word] = EngineKind.SGLANG
-    """Which server runs there; it decides how its load is read and which routes are open. Where the two differ, clients
-    have the routes that both know."""
+    """Which server runs there; it decides how its load is read and which routes are open. openai is any server that
+    speaks that API; it tells no load and no limit. Where the two differ, clients have the routes that both know."""
     api_key: Key | None = None
     """Key sent to the engine in place of the client's, usually "${VARIABLE}". null passes the client's own
     key on, which is right when the engines check the keys of clients themselves."""
@@ -141,7 +141,7 @@ class Backend(Section):
     file is taken over like this one."""
     max_in_flight: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = "auto"
     """Most sequences in flight there; further requests go to the other backend or wait. auto reads the engine's own
-    limit (max_running_requests). Set a number when the engine slows down before that limit."""
+    limit (max_running_requests, or llama.cpp's slots). Set a number when the engine slows down before that limit."""
 
 
 class Backends(Section):

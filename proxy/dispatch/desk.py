@@ -342,7 +342,7 @@ class Desk(Backends):
         if outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard:
             return 0.0  # the engine never began
         facts = assignment.backend.facts
-        if facts is not None and ghosts(facts.version):
+        if facts is not None and (ghosts(facts.version) or (unheard and not facts.notices_leaving)):
             lease = assignment.lease
             age_s = self.clock() - lease.opened_at_s
             return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from types import SimpleNamespace
 from typing import Protocol
 
 import aiohttp
@@ -138,7 +139,15 @@ class Answer:
         if isinstance(usage, dict):
             self._take_usage(usage)
             self.continuous = self.continuous or bool(choices)
-        return self._take_choices(choices)
+        visible = self._take_choices(choices)
+        if visible and isinstance(timings := said.get("timings"), dict):
+            self._take_timings(timings)
+        return visible
+
+    def _take_timings(self, timings: dict[str, object]) -> None:
+        """llama.cpp's count of the tokens so far, where it was asked for one in every chunk."""
+        if isinstance(made := timings.get("predicted_n"), int):
+            self.completion_tokens, self.continuous = made, True
 
     def _take_usage(self, usage: dict[str, object]) -> None:
         if isinstance(completion := usage.get("completion_tokens"), int):
@@ -161,11 +170,27 @@ class Answer:
         return visible
 
 
+@dataclass(slots=True)
+class _Kept:
+    """Whether a request went over a connection that had been kept."""
+
+    used: bool = False
+
+
+async def _note_kept(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    if isinstance(context.trace_request_ctx, _Kept):
+        context.trace_request_ctx.used = True
+
+
 def open_session() -> aiohttp.ClientSession:
     """A client without limits of its own: no cap on connections, no total timeout, no proxy from the environment."""
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S)
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(_note_kept)
     return aiohttp.ClientSession(
-        connector=connector, timeout=aiohttp.ClientTimeout(total=None, sock_connect=None), trust_env=False
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+        trust_env=False,
+        trace_configs=[tracing],
     )
 
 
@@ -189,10 +214,7 @@ async def call(
     reason: str | None = None
     sent_at_s = clock()
     try:
-        async with (
-            asyncio.timeout(shape.timeout_s),
-            session.post(_chat_url(target), data=body, headers=headers, allow_redirects=False) as response,
-        ):
+        async with asyncio.timeout(shape.timeout_s), await _sent(session, _chat_url(target), body, headers) as response:
             backend, reason = _word(response, "x-crossover-backend"), _word(response, "x-crossover-reason")
             error = await _read(response, answer, clock)
     except TimeoutError:
@@ -220,6 +242,20 @@ def sample_of(
         cached_tokens=answer.cached_tokens,
         error=error,
     )
+
+
+async def _sent(
+    session: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str]
+) -> aiohttp.ClientResponse:
+    """Send, and once more for each kept connection that turns out to be closed before anything came: llama.cpp closes
+    one after every stream and says that it is kept."""
+    while True:
+        kept = _Kept()
+        try:
+            return await session.post(url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=kept)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if not kept.used:
+                raise
 
 
 async def _read(response: aiohttp.ClientResponse, answer: Answer, clock: Clock) -> str | None:

@@ -11,10 +11,12 @@ from proxy.model import Dialect
 
 
 class EngineKind(StrEnum):
-    """Which server stands behind the proxy; both backends run the same one."""
+    """Which server stands behind the proxy; `openai` is any that speaks OpenAI's API and of which no more is known."""
 
     SGLANG = "sglang"
     VLLM = "vllm"
+    LLAMACPP = "llamacpp"
+    OPENAI = "openai"
 
 
 class RouteClass(StrEnum):
@@ -112,7 +114,44 @@ _VLLM_ROUTES = (
     *_rows(RouteClass.INFO, Dialect.RESPONSES, "GET POST", STORED_RESPONSES),
 )
 
-ROUTES: dict[EngineKind, tuple[Route, ...]] = {EngineKind.SGLANG: _SGLANG_ROUTES, EngineKind.VLLM: _VLLM_ROUTES}
+_LLAMACPP_ROUTES = (
+    *_rows(RouteClass.DECODE, Dialect.CHAT, "POST", "/v1/chat/completions", "/chat/completions"),
+    *_rows(RouteClass.DECODE, Dialect.COMPLETIONS, "POST", "/v1/completions"),
+    *_rows(RouteClass.DECODE, Dialect.RESPONSES, "POST", "/v1/responses", "/responses"),
+    *_rows(RouteClass.DECODE, Dialect.MESSAGES, "POST", "/v1/messages"),
+    # The native routes stream `data:` lines that end with the connection's chunk and no mark of their own.
+    *_rows(RouteClass.DECODE, Dialect.PLAIN, "POST", "/completion", "/completions", "/infill"),
+    *_rows(RouteClass.PREFILL, Dialect.PLAIN, "POST", "/v1/embeddings", "/embeddings", "/embedding"),
+    *_rows(RouteClass.PREFILL, Dialect.PLAIN, "POST", "/v1/rerank", "/v1/reranking", "/rerank", "/reranking"),
+    *_rows(RouteClass.PREFILL, Dialect.PLAIN, "POST", "/v1/systemone"),
+    *_rows(RouteClass.AUDIO, Dialect.PLAIN, "POST", "/v1/audio/transcriptions"),
+    *_rows(RouteClass.CPU, Dialect.MESSAGES, "POST", "/v1/messages/count_tokens"),
+    *_rows(RouteClass.CPU, Dialect.PLAIN, "POST", "/v1/chat/completions/input_tokens", "/v1/responses/input_tokens"),
+    *_rows(RouteClass.CPU, Dialect.PLAIN, "POST", "/tokenize", "/detokenize", "/apply-template"),
+    # With POST the same path changes settings for everybody, so it is open for reading alone.
+    *_rows(RouteClass.INFO, Dialect.PLAIN, "GET", "/props"),
+    *_rows(RouteClass.INFO, Dialect.PLAIN, "GET", "/v1/models", "/models", "/metrics"),
+)
+
+# What OpenAI's own API has and servers that copy it commonly do, and Anthropic's messages, which many have too. A path
+# that the server does not know it answers itself.
+_OPENAI_ROUTES = (
+    *_rows(RouteClass.DECODE, Dialect.CHAT, "POST", "/v1/chat/completions"),
+    *_rows(RouteClass.DECODE, Dialect.COMPLETIONS, "POST", "/v1/completions"),
+    *_rows(RouteClass.DECODE, Dialect.RESPONSES, "POST", "/v1/responses"),
+    *_rows(RouteClass.DECODE, Dialect.MESSAGES, "POST", "/v1/messages"),
+    *_rows(RouteClass.PREFILL, Dialect.PLAIN, "POST", "/v1/embeddings"),
+    *_rows(RouteClass.AUDIO, Dialect.PLAIN, "POST", "/v1/audio/transcriptions", "/v1/audio/translations"),
+    *_rows(RouteClass.CPU, Dialect.MESSAGES, "POST", "/v1/messages/count_tokens"),
+    *_rows(RouteClass.INFO, Dialect.PLAIN, "GET", "/v1/models", "/v1/models/{model:path}"),
+)
+
+ROUTES: dict[EngineKind, tuple[Route, ...]] = {
+    EngineKind.SGLANG: _SGLANG_ROUTES,
+    EngineKind.VLLM: _VLLM_ROUTES,
+    EngineKind.LLAMACPP: _LLAMACPP_ROUTES,
+    EngineKind.OPENAI: _OPENAI_ROUTES,
+}
 """Every route that is forwarded, by engine."""
 
 REFUSED: dict[EngineKind, frozenset[str]] = {
@@ -139,12 +178,22 @@ REFUSED: dict[EngineKind, frozenset[str]] = {
         /pause /resume /is_paused /init_weight_transfer_engine /update_weights /get_world_size
         """
     ),
+    # `/slots` tells everybody's requests; a stream by its conversation lives in the one instance that made it.
+    EngineKind.LLAMACPP: _paths(
+        """
+        /slots /lora-adapters /v1/chat/completions/control /v1/stream /v1/streams/lookup
+        /models/load /models/unload /tools /cors-proxy
+        """
+    ),
+    EngineKind.OPENAI: frozenset(),
 }
 """Paths that exist on the engine and act on it for everybody: never reachable from the client port."""
 
 REFUSED_PREFIXES: dict[EngineKind, tuple[str, ...]] = {
     EngineKind.SGLANG: ("/update_weights_from_", "/hicache/", "/dumper/"),
     EngineKind.VLLM: ("/update_weights_from_",),
+    EngineKind.LLAMACPP: ("/slots/", "/v1/stream/"),
+    EngineKind.OPENAI: (),
 }
 """The same, for families of paths."""
 

@@ -20,7 +20,9 @@ __all__ = [
     "parse_loads",
     "parse_metrics",
     "parse_models",
+    "parse_props",
     "parse_server_info",
+    "parse_slots",
     "shows_keys",
 ]
 
@@ -29,6 +31,9 @@ MOMENTS = 6
 
 MAX_NUMBER = 1e18
 """Numbers above it are nonsense: more than all microseconds and tokens of a machine's life, and sums stay finite."""
+
+UNNAMED = "unnamed"
+"""How an engine speculates that only tells that it does."""
 
 _SECRET_ARGUMENTS = ("api_key", "admin_api_key", "ssl_keyfile_password")
 
@@ -100,6 +105,43 @@ def parse_models(body: bytes) -> EngineFacts | None:
         if isinstance(card, dict) and (model := _text(card.get("id"))):
             return EngineFacts(model=model, context_length=_count(card.get("max_model_len")))
     return None
+
+
+def parse_props(props: bytes, slots: bytes) -> EngineFacts | None:
+    """The facts in llama.cpp's `/props`, and in `/slots` (b"" where it is off) whether it drafts; None where the first
+    is not llama.cpp's. The context is that of one slot, the limit the number of slots; without `/slots` no version is
+    told, since nobody knows then whether it drafts."""
+    answer = _object(props)
+    limit = _count(answer.get("total_slots"))
+    if limit is None:
+        return None
+    seen = _slots(slots)
+    drafts = any(slot.get("speculative") is True for slot in seen)
+    return EngineFacts(
+        model=_text(answer.get("model_alias")) or _text(answer.get("model_path")),
+        version=_text(answer.get("build_info")) if seen else None,
+        context_length=_count(_under(answer, "default_generation_settings", "n_ctx")),
+        max_running_requests=limit or None,
+        speculative_algorithm=UNNAMED if drafts else None,
+        notices_leaving=False,
+    )
+
+
+def parse_slots(body: bytes) -> EngineLoad | None:
+    """The load in llama.cpp's `/slots`: what runs; what waits it does not tell."""
+    slots = _slots(body)
+    if not slots:
+        return None
+    running = sum(slot.get("is_processing") is True for slot in slots)
+    return EngineLoad(running=running, waiting=0, max_running_requests=len(slots))
+
+
+def _slots(body: bytes) -> list[dict[str, Any]]:
+    try:
+        value = orjson.loads(body)
+    except ValueError:
+        return []
+    return [slot for slot in _list(value) if isinstance(slot, dict)]
 
 
 def _parse_aggregate(answer: dict[str, Any], version: str | None) -> EngineLoad | None:

@@ -15,21 +15,28 @@ MAX_TOKENS = 1e18
 
 _SAMPLE = re.compile(
     r"^(vllm:num_requests_running|vllm:num_requests_waiting|vllm:generation_tokens_total|vllm:cache_config_info"
-    r"|sglang:num_running_reqs|sglang:num_queue_reqs|sglang:generation_tokens_total)"
+    r"|sglang:num_running_reqs|sglang:num_queue_reqs|sglang:generation_tokens_total"
+    r"|llamacpp:requests_processing|llamacpp:requests_deferred)"
     r"(?:\{(.*)\})?[ \t]+(\S+)",
     re.MULTILINE,
 )
 # A name is looked for where a word begins, or a long word would be looked at from each of its letters on.
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
-_RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
-_GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
+# The gauge of what runs, and of what waits, and the counter of what was generated. llama.cpp counts the tokens of an
+# answer at its end, which tells of no speed.
+_SERIES = (
+    ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total"),
+    ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:generation_tokens_total"),
+    ("llamacpp:requests_processing", "llamacpp:requests_deferred", ""),
+)
+_COUNTERS = tuple(generated for _, _, generated in _SERIES if generated)
 # vLLM tells its cache by labels, one series for each engine.
 _CACHE = "vllm:cache_config_info"
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
 def parse_metrics(text: str) -> EngineLoad | None:
-    """The load in a Prometheus exposition; None where neither engine's running gauge is in it. Never raises.
+    """The load in a Prometheus exposition; None where no engine's running gauge is in it. Never raises.
 
     vLLM's series are one for each engine and are summed. SGLang's ranks of one replica each tell the same number, so
     of every data-parallel replica the lowest rank's series counts, and of priorities the total (label "").
@@ -41,22 +48,21 @@ def parse_metrics(text: str) -> EngineLoad | None:
         if name == _CACHE:
             caches.append(known)
             continue
-        number = _number(value, MAX_TOKENS if name in _GENERATED else MAX_SEQUENCES)
+        number = _number(value, MAX_TOKENS if name in _COUNTERS else MAX_SEQUENCES)
         if number is None or known.get("priority"):
             continue
         replica, rank = _place(known)
         series = counts.setdefault(name, {})
         if replica not in series or rank < series[replica][0]:
             series[replica] = (rank, number)
-    for running in _RUNNING:
+    for running, waiting, generated in _SERIES:
         if running in counts:
-            waiting = "vllm:num_requests_waiting" if running == _RUNNING[0] else "sglang:num_queue_reqs"
-            generated = counts.get(_GENERATED[_RUNNING.index(running)])
+            tokens = counts.get(generated)
             return EngineLoad(
                 running=_sum(counts[running]),
                 waiting=_sum(counts.get(waiting, {})),
                 kv_tokens=_kv_tokens(caches),
-                generated=None if generated is None else float(_sum(generated)),
+                generated=None if tokens is None else float(_sum(tokens)),
             )
     return None
 

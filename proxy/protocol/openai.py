@@ -35,11 +35,13 @@ COLLECTED_BYTES = 16 * 1024
 
 _JSON, _OLLAMA, _DECODE = b"application/json", Dialect.OLLAMA, RouteClass.DECODE
 _NO_PREFIX: tuple[int, ...] = ()
-# Chat, completions and messages; responses. The newer name goes before the older one, as engines have it.
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+# Chat, completions and messages; responses; llama.cpp's own. The newer name goes before the older one, as engines have
+# it.
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
 _GRAMMARS = (
     "regex",
     "ebnf",
+    "grammar",
     "json_schema",
     "structural_tag",
     "structured_outputs",

@@ -27,10 +27,14 @@ _ASKED = ("questions",)
 
 _LISTS: dict[str, tuple[str, ...]] = {
     "/v1/completions": ("prompt",),
+    "/completions": ("prompt",),
+    "/completion": ("prompt",),
     "/v1/chat/completions/batch": ("messages",),
     "/generate": _GENERATED,
     "/vertex_generate": ("instances",),
     "/v1/embeddings": _INPUTS,
+    "/embeddings": _INPUTS,
+    "/embedding": ("input", "content"),
     "/v2/embed": _INPUTS,
     "/pooling": _INPUTS,
     "/classify": _INPUTS,
@@ -40,6 +44,8 @@ _LISTS: dict[str, tuple[str, ...]] = {
     "/v1/score": _SCORED,
     "/rerank": _SCORED,
     "/v1/rerank": _SCORED,
+    "/reranking": _SCORED,
+    "/v1/reranking": _SCORED,
     "/v2/rerank": _SCORED,
     "/generative_scoring": _SCORED,
     "/v1/decisions": _ASKED,
@@ -48,7 +54,10 @@ _LISTS: dict[str, tuple[str, ...]] = {
 """By route template: the fields of which the longest says how many prompts there are."""
 
 _CHOICES_IN_BODY = frozenset(
-    {"/v1/chat/completions", "/invocations", "/v1/completions", "/v1/chat/completions/batch"},
+    {
+        *("/v1/chat/completions", "/invocations", "/v1/completions", "/v1/chat/completions/batch"),
+        *("/chat/completions", "/completions", "/completion", "/infill"),
+    }
 )
 
 

@@ -65,22 +65,35 @@ class EnginePoll:
         if self._desk.clock() - self._facts_at_s < FACTS_EVERY_S:
             return
         self._facts_at_s = self._desk.clock()
-        sglang = self._engine is EngineKind.SGLANG
-        reply = await self._ask("/server_info" if sglang else "/v1/models")
-        facts: EngineFacts | None = None
-        if reply is not None:
-            facts = engines.parse_server_info(reply.body) if sglang else engines.parse_models(reply.body)
+        facts = await self._ask_facts()
         self._known = facts is not None
         if facts is not None and facts != self._backend.facts:
             self._desk.learn_facts(self._backend, facts)
             self._on_facts(self._backend)
 
+    async def _ask_facts(self) -> EngineFacts | None:
+        if self._engine is EngineKind.SGLANG:
+            reply = await self._ask("/server_info")
+            return None if reply is None else engines.parse_server_info(reply.body)
+        if self._engine is EngineKind.LLAMACPP:
+            reply, slots = await self._ask("/props"), await self._ask("/slots")
+            return None if reply is None else engines.parse_props(reply.body, b"" if slots is None else slots.body)
+        reply = await self._ask("/v1/models")
+        return None if reply is None else engines.parse_models(reply.body)
+
     async def _ask_load(self) -> EngineLoad | None:
+        if self._engine is EngineKind.OPENAI:
+            return None
         if self._engine is EngineKind.SGLANG:
             reply = await self._ask("/v1/loads?include=core,spec,queues")
             return None if reply is None else engines.parse_loads(reply.body)
         reply = await self._ask("/metrics")
-        return None if reply is None else engines.parse_metrics(reply.body.decode("utf-8", "replace"))
+        load = None if reply is None else engines.parse_metrics(reply.body.decode("utf-8", "replace"))
+        if load is None and self._engine is EngineKind.LLAMACPP:
+            # `/metrics` takes a flag there, `/slots` is on unless it was turned off.
+            reply = await self._ask("/slots")
+            load = None if reply is None else engines.parse_slots(reply.body)
+        return load
 
     async def _ask(self, path: str) -> Reply | None:
         try:

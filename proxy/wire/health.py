@@ -62,11 +62,13 @@ class HealthProbe:
     async def _ask_health(self) -> Evidence | None:
         if self._engine is EngineKind.SGLANG:
             return await self._deep()
+        openai = self._engine is EngineKind.OPENAI
         try:
-            reply = await self._control.get("/health", within_s=self._timeout_s)
+            reply = await self._control.get("/v1/models" if openai else "/health", within_s=self._timeout_s)
         except UpstreamError as error:
             return _missed(error)
-        return Evidence.HIT if reply.status < 400 else Evidence.NOT_READY
+        # Of a server that is only known to speak the API, any answer but a failure shows that it serves.
+        return Evidence.HIT if reply.status < (500 if openai else 400) else Evidence.NOT_READY
 
     async def _doubt(self) -> Evidence | None:
         """`/ready` says no: starting, draining, paused, or marked unhealthy by a probe that starved."""

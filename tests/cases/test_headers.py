@@ -34,7 +34,7 @@ TARGETS: dict[str, tuple[str, str, bytes]] = {
 }
 EVERYWHERE = pytest.mark.parametrize("name", TARGETS)
 VERSIONS = pytest.mark.parametrize("version", ["1.0", "1.1"])
-ENGINES = [EngineKind.SGLANG, EngineKind.VLLM]
+ENGINES = list(EngineKind)
 
 
 def to(name: str, *lines: str, **how: Any) -> bytes:
@@ -380,7 +380,7 @@ async def test_h24_connect_reaches_nobody() -> None:
 
 
 # What the proxy itself asks an engine of the other kind.
-ASKED_BY_US = ("/metrics", "/version", "/v1/models")
+ASKED_BY_US = ("/metrics", "/version", "/v1/models", "/props", "/slots")
 # Some of them by name, whatever the product's own list says: what they do cannot be taken back.
 DANGEROUS = {
     EngineKind.SGLANG: {
@@ -407,6 +407,16 @@ DANGEROUS = {
         "/v1/load_lora_adapter",
         "/server_info",
     },
+    EngineKind.LLAMACPP: {
+        "/slots",
+        "/slots/0",
+        "/lora-adapters",
+        "/v1/chat/completions/control",
+        "/v1/stream",
+        "/v1/stream/abc",
+        "/models/unload",
+    },
+    EngineKind.OPENAI: set(),
 }
 
 

@@ -17,7 +17,7 @@ FOLLOWING = frozenset({"max_running_requests", "max_total_tokens", "max_total_nu
 # The limit that SGLang sets by itself when speculation is on; at or below it nobody has chosen one.
 SILENT_LIMIT = 48
 # How engines other than SGLang call the limit on their command line.
-LIMIT_OPTIONS = {"vllm": "--max-num-seqs", "llama_cpp": "--parallel"}
+LIMIT_OPTIONS = {"vllm": "--max-num-seqs", "llamacpp": "--parallel"}
 # Share of one core from which the measuring program may have been what was measured.
 BUSY_CLIENT = 0.8
 # Half-width (ln) of a typical contrast above which differences that matter are lost; six repeats give 0.01 to 0.03.

@@ -25,8 +25,10 @@ from proxy.lab.loadreport import Sample
 from proxy.lab.prompts import Message, PromptKind
 from proxy.protocol.allowlist import EngineKind
 
-# Long enough that a chat template's own words weigh a per cent, and within every model's context.
-_PROBE_TOKENS = 1500
+# A chat template's own words weigh a per cent in the longest probe, which is within every model's context. Others are
+# as long as a few of the prompts that they are for: on a processor a thousand tokens take a minute to read.
+_MAX_PROBE_TOKENS = 1500
+_PROBED_PROMPTS = 4
 
 # A first answer may wait for kernels to be compiled; an engine that takes longer than this is not going to be quick.
 _PROBE_WITHIN_S = 120.0
@@ -92,6 +94,8 @@ class ArmDesk:
             more["ignore_eos"] = True
             if self.engine is EngineKind.VLLM:
                 more["min_tokens"] = max_tokens
+        if self.engine is EngineKind.LLAMACPP and self._continuous:
+            more["timings_per_token"] = True  # its way of telling the count in every chunk
         return Shape(max_tokens, timeout_s=_ANSWER_WITHIN_S, continuous_usage=self._continuous, more=more)
 
     async def learn(self, condition: Condition) -> bool:
@@ -101,7 +105,8 @@ class ArmDesk:
         """
         if condition.prompts in self._chars_per_token:
             return True
-        messages = probe(condition.prompts, _PROBE_TOKENS)
+        tokens = min(_MAX_PROBE_TOKENS, _PROBED_PROMPTS * condition.context_tokens)
+        messages = probe(condition.prompts, tokens)
         sample = await self._send_one(condition, messages, _PROBE_WITHIN_S)
         if sample.error in ("status 400", "status 422") and self._continuous:
             self._continuous = False

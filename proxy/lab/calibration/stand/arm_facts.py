@@ -15,7 +15,7 @@ from proxy.lab.calibration.stand import series
 from proxy.lab.calibration.stand.arm import ArmDesk
 from proxy.lab.calibration.values import ArmFacts
 from proxy.protocol.allowlist import EngineKind
-from proxy.protocol.engines import parse_loads, parse_models, parse_server_info
+from proxy.protocol.engines import UNNAMED, parse_loads, parse_models, parse_props, parse_server_info
 
 # Launch arguments that bear on speed, by SGLang's names.
 _FLAGS = (
@@ -37,9 +37,6 @@ _BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 # Names, versions and flags are a line; what is longer than this is no name, and would be said in many places.
 _MAX_WORDS = 200
-
-# An engine that drafts and does not say how.
-_UNNAMED = "unnamed"
 
 
 class _Page(NamedTuple):
@@ -75,7 +72,8 @@ async def facts_of(desk: ArmDesk) -> ArmFacts:
             " OpenAI-compatible one, and is the address without a path? Else name its model"
         )
     desk.name_model(model)
-    return _readable(await (_of_sglang if desk.engine is EngineKind.SGLANG else _of_vllm)(desk, model))
+    ask = {EngineKind.SGLANG: _of_sglang, EngineKind.LLAMACPP: _of_llamacpp}.get(desk.engine, _of_vllm)
+    return _readable(await ask(desk, model))
 
 
 def _readable(facts: ArmFacts) -> ArmFacts:
@@ -135,10 +133,26 @@ async def _of_vllm(desk: ArmDesk, model: str) -> ArmFacts:
         model=model,
         version=_text(version),
         kv_tokens=blocks * size if blocks and size else None,
-        speculative_algorithm=_UNNAMED if _DRAFTS in found else None,
+        speculative_algorithm=UNNAMED if _DRAFTS in found else None,
         num_steps=len(positions) or None,
         draft_tokens=len(positions) + 1 if positions else None,
         flags={name: value for name, value in labels.items() if value is not None},
+    )
+
+
+async def _of_llamacpp(desk: ArmDesk, model: str) -> ArmFacts:
+    about, slots = await _page(desk, "/props"), await _page(desk, "/slots")
+    facts = parse_props(about.body, slots.body if slots.status == 200 else b"")
+    context = None if facts is None else facts.context_length
+    return ArmFacts(
+        arm=desk.arm,
+        url=desk.target.url,
+        engine=desk.engine.value,
+        model=model,
+        version=None if facts is None else facts.version,
+        max_running_requests=None if facts is None else facts.max_running_requests,
+        speculative_algorithm=None if facts is None else facts.speculative_algorithm,
+        flags={} if context is None else {"slot_context": str(context)},
     )
 
 

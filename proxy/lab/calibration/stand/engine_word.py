@@ -35,6 +35,11 @@ _NAMES = frozenset(
         "sglang:realtime_tokens_total",
         "sglang:spec_accept_length",
         "sglang:token_usage",
+        "llamacpp:tokens_predicted_total",
+        "llamacpp:spec_decode_num_drafts_total",
+        "llamacpp:spec_decode_num_accepted_tokens_total",
+        "llamacpp:prompt_tokens_total",
+        "llamacpp:prompt_tokens_cached_total",
     )
 )
 
@@ -164,7 +169,7 @@ def reading_of_loads(body: bytes) -> Reading | None:
 
 
 def reading_of_metrics(text: str) -> Reading | None:
-    """A reading out of either engine's Prometheus text."""
+    """A reading out of an engine's Prometheus text."""
     load = parse_metrics(text)
     if load is None:
         return None
@@ -179,7 +184,7 @@ def reading_of_metrics(text: str) -> Reading | None:
 
 
 def counters_of(text: str) -> Counters:
-    """The totals in either engine's Prometheus text."""
+    """The totals in an engine's Prometheus text."""
     found = series.read(text, _NAMES)
     if "vllm:generation_tokens_total" in found:
         return Counters(
@@ -188,6 +193,15 @@ def counters_of(text: str) -> Counters:
             accepted=series.total(found, "vllm:spec_decode_num_accepted_tokens_total"),
             looked_up=series.total(found, "vllm:prefix_cache_queries_total"),
             found=series.total(found, "vllm:prefix_cache_hits_total"),
+        )
+    if "llamacpp:tokens_predicted_total" in found:
+        read, cached = (series.total(found, f"llamacpp:prompt_tokens_{name}total") for name in ("", "cached_"))
+        return Counters(
+            finished=series.total(found, "llamacpp:tokens_predicted_total"),
+            drafts=series.total(found, "llamacpp:spec_decode_num_drafts_total"),
+            accepted=series.total(found, "llamacpp:spec_decode_num_accepted_tokens_total"),
+            looked_up=None if read is None else read + (cached or 0.0),
+            found=cached,
         )
     computed = series.total(found, "sglang:realtime_tokens_total", mode="prefill_compute")
     cached = series.total(found, "sglang:realtime_tokens_total", mode="prefill_cache")

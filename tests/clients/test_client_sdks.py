@@ -1,0 +1,62 @@
+"""The `anthropic` SDK and langchain-openai work against the proxy as they are. What they do is in sdks.py.
+
+litellm plays the same scenes by hand alone (docs/clients.md): it takes a minute to import.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.environments import installed
+
+HERE = Path(__file__).resolve().parent
+# They take half a minute to import on a busy machine, and the first time some minutes to be compiled.
+RUN_WITHIN_S = 240
+# Nobody but the proxy is to be asked.
+QUIET = {"LANGSMITH_TRACING": "false"}
+
+
+@pytest.fixture(scope="module", params=["anthropic", "langchain"])
+def seen(request: pytest.FixtureRequest, base: str) -> dict[str, Any]:
+    """What one SDK saw in every scene."""
+    python = installed("clients") / "bin" / "python"
+    done = subprocess.run(
+        [python, HERE / "sdks.py", request.param, base],
+        capture_output=True,
+        text=True,
+        timeout=RUN_WITHIN_S,
+        env=os.environ | QUIET,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_answers_come_whole_with_their_usage(seen: dict[str, Any]) -> None:
+    assert seen["whole"]
+    assert 0 < seen["usage"] <= 12
+
+
+def test_answers_stream_to_their_end_with_their_usage(seen: dict[str, Any]) -> None:
+    assert seen["streamed"]
+    assert 0 < seen["streamed_usage"] <= 12
+    assert seen["finish"] in ("stop", "length", "end_turn", "max_tokens")
+
+
+def test_a_tool_is_called_where_the_engine_has_them(seen: dict[str, Any]) -> None:
+    assert seen.get("tool", ["find_weather", ["city", "days"]]) == ["find_weather", ["city", "days"]]
+
+
+def test_leaving_a_stream_leaves_the_client_usable(seen: dict[str, Any]) -> None:
+    assert seen["left"]
+    assert seen["after"]
+
+
+def test_errors_come_as_the_classes_that_people_catch(seen: dict[str, Any]) -> None:
+    busy, failed = seen["errors"]["busy"], seen["errors"]["failed"]
+    assert "RateLimitError" in busy
+    assert "InternalServerError" in failed
