@@ -4,7 +4,7 @@ from itertools import pairwise
 from math import exp, inf
 
 import pytest
-from fakes.speeds import TABLES, any_curves, bucket, curves, of_both, shipped, speed_curve
+from fakes.speeds import TABLES, any_curves, bucket, curves, of_both, speed_curve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +24,10 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing.consolidate import DEMAND_S, MIN_GAIN, aged, arrived, first_role
+from proxy.routing.consolidate import MIN_GAIN, first_role
 from proxy.routing.curves import Curves
-from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.demand import DEMAND_S, aged
+from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
 from proxy.routing.rules import CONSOLIDATED_S, Rules
@@ -55,33 +56,6 @@ def at_demand(rules: Rules, tok_s: float, role: Role) -> Role:
     """Who is favoured when nothing is in flight and the dwell is long over."""
     regime = Regime(role, -1000.0, 0.0, 0.0, 0.0, Demand(tok_s, 1024.0))
     return follow(rules, regime, 0, 0.0).role
-
-
-# ---------------------------------------------------------------- demand
-
-
-def test_demand_is_what_was_asked_for_in_the_last_half_minute() -> None:
-    regime = Regime(smoothed_at_s=0.0)
-    for _ in range(3):
-        regime = arrived(regime, Traits(weight=2, prompt_bytes=4000), 100.0)
-    assert regime.demand.tok_s == pytest.approx(600.0 / DEMAND_S)
-    assert aged(regime, 15.0).tok_s == pytest.approx(regime.demand.tok_s * exp(-0.5))
-    assert aged(regime, -5.0) == regime.demand, "time that goes backwards stands still"
-
-
-def test_a_steady_stream_is_told_at_its_rate() -> None:
-    rules, regime = shared(shipped("seed")), Regime(smoothed_at_s=0.0)
-    for second in range(300):
-        regime = arrived(follow(rules, regime, 3, float(second)), Traits(), 256.0)
-    assert regime.demand.tok_s == pytest.approx(EXPECTED_TOKENS, rel=0.03)
-
-
-def test_context_and_answer_are_the_means_of_those_that_ask_each_by_what_it_asks() -> None:
-    regime = Regime(smoothed_at_s=0.0)
-    for weight, tokens, answer in ((1, 100, 10.0), (1, 300, 10.0), (2, 1000, 40.0)):
-        regime = arrived(regime, Traits(weight=weight, prompt_bytes=int(tokens * BYTES_PER_TOKEN)), answer)
-    assert regime.demand.context_tokens == pytest.approx((10 * 100 + 10 * 300 + 80 * 1000) / 100)
-    assert regime.demand.answer_tokens == pytest.approx((10 * 10 + 10 * 10 + 80 * 40) / 100)
 
 
 # ---------------------------------------------------------------- who is favoured

@@ -19,6 +19,7 @@ from proxy.model import (
 )
 from proxy.routing import consolidate, marginal, overflow, ramp, threshold
 from proxy.routing.consolidate import first_role
+from proxy.routing.demand import arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.rules import Goals, RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
@@ -95,8 +96,8 @@ def decide(
     )
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
-        if excluded is None and rules.paces is not None:
-            current = consolidate.arrived(current, traits, tokens)
+        if excluded is None and rules.by_curves:
+            current = arrived(current, traits, tokens)
     return Decision(role, reason, current, because)
 
 
@@ -130,17 +131,16 @@ def decide_by_counts(
     busy, costs = speculative + recent_failures, None
     if role is SPECULATIVE and busy and busy + weight > leave_at:
         role, reason = BASELINE, _OVERFLOW
-    if rules.delays is not None:
+    if rules.by_curves:
         tokens = marginal.answer_tokens(traits, expected_tokens)
-        costs = marginal.costs(rules.delays, traits, tokens, (busy, baseline), baseline_failures, goals=rules.goals)
-        if policy is _MARGINAL:
+        costs = _told(rules, current, traits, tokens, in_flight=(busy, baseline), baseline_failures=baseline_failures)
+        if policy is _MARGINAL and costs is not None:
             role, reason = marginal.prefer(costs)
-    elif policy is _CONSOLIDATE:
-        if recent_failures if current.role is SPECULATIVE else baseline_failures:
-            return None
-        tokens = marginal.answer_tokens(traits, expected_tokens)
-        costs = consolidate.costs(rules, current, tokens, baseline_failures)
-        role, reason, current = current.role, _REGIME, consolidate.arrived(current, traits, tokens)
+        elif policy is _CONSOLIDATE:
+            if recent_failures if current.role is SPECULATIVE else baseline_failures:
+                return None
+            role, reason = current.role, _REGIME
+        current = arrived(current, traits, tokens)
     counted, limit = speculative, limits[0]
     if role is BASELINE:
         counted, limit = baseline, limits[1]
@@ -200,11 +200,25 @@ def preference(rules: Rules, traits: Traits) -> Role | None:
 
 def _costs(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, tokens: float) -> Costs | None:
     speculative, baseline = snapshot.speculative, snapshot.baseline
+    counts = (speculative.in_flight + speculative.recent_failures, baseline.in_flight)
+    return _told(rules, regime, traits, tokens, in_flight=counts, baseline_failures=baseline.recent_failures)
+
+
+def _told(
+    rules: Rules,
+    regime: Regime,
+    traits: Traits,
+    tokens: float,
+    *,
+    in_flight: tuple[int, int],
+    baseline_failures: int,
+) -> Costs | None:
+    """The costs on both backends, by the tables that the rules go by; recent failures are counted in for speculative,
+    and beside for baseline."""
     if rules.delays is None:
-        return consolidate.costs(rules, regime, tokens, baseline.recent_failures)
-    busy = speculative.in_flight + speculative.recent_failures
-    counts, failures = (busy, baseline.in_flight), baseline.recent_failures
-    return marginal.costs(rules.delays, traits, tokens, counts, failures, goals=rules.goals)
+        return consolidate.costs(rules, regime, tokens, baseline_failures)
+    demand, goals = regime.demand, rules.goals
+    return marginal.costs(rules.delays, traits, tokens, in_flight, baseline_failures, demand=demand, goals=goals)
 
 
 def _prefer(
@@ -220,7 +234,7 @@ def _prefer(
     if costs is not None and policy is _MARGINAL:
         return marginal.prefer(costs)
     if policy is _CONSOLIDATE:
-        return consolidate.prefer(rules, regime, snapshot, traits)
+        return consolidate.prefer(rules, regime, snapshot, traits.weight)
     if policy is _THRESHOLD:
         return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
     return overflow.prefer(rules, snapshot.speculative, traits.weight)

@@ -25,9 +25,11 @@ from proxy.model import (
 from proxy.routing import health
 from proxy.routing.blackhole import HALF_LIFE_S
 from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event
-from proxy.routing.consolidate import DEMAND_S
+from proxy.routing.delays import delays
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
 from proxy.routing.health import Evidence, Health, HealthRules
-from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.marginal import EXPECTED_TOKENS
+from proxy.routing.outlook import outlook
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.ramp import GOAL_IF_UNLIMITED
 from proxy.routing.rules import Rules
@@ -117,12 +119,12 @@ class PlainDesk:
         to_baseline = before.role is SPECULATIVE and smoothed >= rules.leave_at - NEAR
         to_speculative = before.role is BASELINE and smoothed <= rules.enter_at + NEAR
         demand, pays = before.demand, False
+        elapsed_s = now_s - before.smoothed_at_s
+        if rules.curves is not None and elapsed_s and demand.tok_s:
+            left = exp(-elapsed_s / DEMAND_S)
+            held = before.held + (demand.held - before.held) * left
+            demand = demand._replace(tok_s=demand.tok_s * left, held=held)
         if self.consolidates:
-            elapsed_s = now_s - before.smoothed_at_s
-            if elapsed_s and demand.tok_s:
-                left = exp(-elapsed_s / DEMAND_S)
-                held = before.held + (demand.held - before.held) * left
-                demand = demand._replace(tok_s=demand.tok_s * left, held=held)
             asked = self.asked(demand)
             here_s, there_s = (self.pace_s(role, demand) for role in (before.role, before.role.other))
             saved = asked * (here_s - there_s) * self.dwell_s
@@ -179,7 +181,7 @@ class PlainDesk:
         side.leases.append(weight)
         side.move(Event.ADMITTED, now_s)
         self.follow(self.in_flight, now_s)
-        if self.consolidates:
+        if self.rules.curves is not None:
             before, context, answer, mean_held = self.regime.demand
             more = traits.weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
@@ -269,13 +271,15 @@ class PlainDesk:
             return None
         context, added = self.rules.curves.at_context(traits.prompt_bytes / BYTES_PER_TOKEN), []
         beyond = False
-        for role in ROLES:
+        assert context.speculative is not None
+        assert context.baseline is not None
+        both = outlook(delays(context.speculative), delays(context.baseline), self.regime.demand)
+        for role, ahead in zip(ROLES, both, strict=True):
             load, curve = seen.of(role), context.of(role)
             assert curve is not None
             n = load.in_flight + load.recent_failures
             more = n + traits.weight
-            delay = n * curve.seconds_per_token(n) if n else 0.0
-            added.append(self.tokens(traits) * (more * curve.seconds_per_token(more) - delay))
+            added.append(self.tokens(traits) * ahead.added(n, traits.weight))
             beyond |= curve.extrapolated(more)
             assert context.prefill_tok_s == (None, None), "lock step is tried without prefill"
         return Costs(*added, beyond, seen.baseline.recent_failures)
