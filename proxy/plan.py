@@ -29,12 +29,8 @@ def line_rules(settings: Settings) -> dict[Role, LineRules]:
 
 
 def patience(settings: Settings) -> Patience:
-    """How long one request's way may stand still."""
-    return Patience(
-        first_byte_s=settings.timeouts.first_byte_s,
-        stall_s=settings.timeouts.stall_s,
-        unread_s=settings.listen.unread_timeout_s,
-    )
+    """How long one request's backend may stand still."""
+    return Patience(first_byte_s=settings.timeouts.first_byte_s, stall_s=settings.timeouts.stall_s)
 
 
 def body_rules(settings: Settings) -> BodyRules:

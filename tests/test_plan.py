@@ -72,8 +72,8 @@ def test_each_line_is_reached_and_watched_by_its_own_section() -> None:
 
 
 def test_the_limits_of_a_request_are_those_of_the_file() -> None:
-    made = plan.patience(settings(listen={"unread_timeout_s": 4.0}, timeouts={"first_byte_s": 20.0, "stall_s": 3.0}))
-    assert made == Patience(20.0, 3.0, 4.0)
+    made = plan.patience(settings(timeouts={"first_byte_s": 20.0, "stall_s": 3.0}))
+    assert made == Patience(20.0, 3.0)
 
 
 def test_the_limits_of_bodies_are_those_of_the_file() -> None:

@@ -52,7 +52,7 @@ def passage_of(
         opened,
         dialect,
         sequences=sequences,
-        limits=Patience(first_byte_s, stall_s, unread_s=5.0),
+        limits=Patience(first_byte_s, stall_s),
         clock=clock or asyncio.get_running_loop().time,
         on_bytes=lambda: None,
     )

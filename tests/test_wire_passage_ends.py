@@ -30,7 +30,7 @@ def passage_of(opened: Opened) -> Passage:
         opened,
         Dialect.CHAT,
         sequences=1,
-        limits=Patience(10.0, 10.0, unread_s=10.0),
+        limits=Patience(10.0, 10.0),
         clock=asyncio.get_running_loop().time,
         on_bytes=lambda: None,
     )

@@ -72,7 +72,7 @@ async def under_way(
         Opened(fake, Verdict.GOOD, scanner),
         Dialect.CHAT,
         sequences=1,
-        limits=Patience(30.0, 30.0, unread_s),
+        limits=Patience(30.0, 30.0),
         clock=asyncio.get_running_loop().time,
         on_bytes=lambda: None,
     )
@@ -80,7 +80,7 @@ async def under_way(
     async def handler(came: Request) -> None:
         await passage.run(came, b"")
 
-    async with served(handler) as server, RawClient(server.port) as client:
+    async with served(handler, unread_s=unread_s) as server, RawClient(server.port) as client:
         await client.send(request("/", b"", "connection: close", method=method, version=version))
         await client.head()
         await until(lambda: fake.sink, what="the sink")

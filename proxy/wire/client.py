@@ -15,6 +15,7 @@ from proxy.wire.downstream import PIECE_BYTES, Downstream, error_reply
 from proxy.wire.host import Host
 from proxy.wire.reader import Reader
 from proxy.wire.request import Incoming, Request
+from proxy.wire.untaken import untaken_bytes
 
 # Of further requests before an answer. Some small ones sent in a row fit; what lies here is in nobody's books.
 MAX_AHEAD_BYTES = 65536
@@ -333,11 +334,11 @@ class Client(asyncio.Protocol):
 
     def unread_s(self, now_s: float) -> float:
         """For how long the client has taken nothing of what waits for it; looked at now and then."""
-        unsent_bytes = 0 if self.transport is None else self.transport.get_write_buffer_size()
-        if unsent_bytes == 0:
+        waiting = 0 if self.transport is None else untaken_bytes(self.transport)
+        if waiting == 0:
             self._unread = None
-        elif self._unread is None or self._unread[0] != unsent_bytes:
-            self._unread = (unsent_bytes, now_s)
+        elif self._unread is None or self._unread[0] != waiting:
+            self._unread = (waiting, now_s)
         return 0.0 if self._unread is None else now_s - self._unread[1]
 
     def dismiss(self, reason: CloseReason) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.errors import CrossoverError, FirstByteTimeout, StallTimeout, StreamCut, UpstreamError
-from proxy.model import CloseReason, Dialect, Usage
+from proxy.model import Dialect, Usage
 from proxy.protocol import dialects, headers
 from proxy.protocol.answer_head import Framing
 from proxy.protocol.answers import read_answer
@@ -22,7 +22,7 @@ from proxy.wire.client import Client
 from proxy.wire.downstream import Downstream
 from proxy.wire.express import Express
 from proxy.wire.request import Request
-from proxy.wire.stall import Side, StallGuard
+from proxy.wire.stall import StallGuard
 
 # A plain answer is kept beside its passing on, up to this size, to read its usage; longer ones go unread.
 READ_MAX_BYTES = 1024 * 1024
@@ -30,12 +30,11 @@ READ_MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Longest silences, in seconds: of the backend before the first data of its answer (a head and pings are none) and
-    after it, and of a client that takes nothing."""
+    """Longest silences of the backend, in seconds: before the first data of its answer (a head and pings are none) and
+    after it."""
 
     first_byte_s: float = 600.0
     stall_s: float = 300.0
-    unread_s: float = 300.0
 
 
 class Passage:
@@ -48,7 +47,6 @@ class Passage:
 
     __slots__ = (
         "_alone",
-        "_backend",
         "_begun",
         "_client",
         "_clock",
@@ -102,7 +100,6 @@ class Passage:
         self._express: Express | None = None  # there since it first could
         self._out: Downstream
         self._client: Client
-        self._backend: Side
         self._guard: StallGuard | None = None
         self._over: asyncio.Future[None] | None = None
 
@@ -239,7 +236,7 @@ class Passage:
             self._begun = True
             self._last_s = self._clock()
             if self._guard is not None:
-                self._backend.limit_s = self._limits.stall_s
+                self._guard.limit_s = self._limits.stall_s
 
     def _keep(self, payload: bytes) -> None:
         self._kept_bytes += len(payload)
@@ -256,10 +253,9 @@ class Passage:
         self._client = request.client
         out.flush()
         self._over = asyncio.get_running_loop().create_future()
-        self._backend = Side(limits.stall_s if self._begun else limits.first_byte_s, self._stall)
-        client = Side(limits.unread_s, lambda: request.client.drop(CloseReason.UNREAD))
+        limit_s = limits.stall_s if self._begun else limits.first_byte_s
         clock, heard_s, least_s = self._clock, self._heard_s, limits.stall_s
-        guard = self._guard = StallGuard(self._backend, client, clock=clock, heard_s=heard_s, least_s=least_s)
+        guard = self._guard = StallGuard(limit_s, self._stall, clock=clock, heard_s=heard_s, least_s=least_s)
         out.on_full, out.on_room = self._full, self._room
         try:
             if out.full:
@@ -270,7 +266,6 @@ class Passage:
             guard.close()
             self._guard = None
             out.on_full = out.on_room = None
-            self._backend.on_stall = _nothing
 
     def _full(self) -> None:
         self.opened.answer.pause()
