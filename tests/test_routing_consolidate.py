@@ -26,7 +26,7 @@ from proxy.model import (
 )
 from proxy.routing.consolidate import MIN_GAIN, first_role
 from proxy.routing.curves import Curves
-from proxy.routing.demand import DEMAND_S, aged
+from proxy.routing.demand import DEMAND_S, PEAK_S, aged
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
@@ -82,6 +82,25 @@ def test_the_role_changes_where_the_other_would_serve_all_sooner_by_a_tenth(
 @pytest.mark.parametrize("role", ROLES)
 def test_several_crossings_are_followed(tok_s: float, favoured: Role, role: Role) -> None:
     assert at_demand(shared(TWICE), tok_s, role) is favoured
+
+
+def test_a_calm_is_not_followed_to_one_that_could_not_carry_the_last_peak_until_that_is_long_past() -> None:
+    rules = shared(TWICE)
+    regime = follow(rules, Regime(BASELINE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0)), 0, 0.0)
+    calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0))
+    assert at_demand(rules, 10.0, BASELINE) is SPECULATIVE
+    assert follow(rules, calm, 0, 0.0).role is BASELINE
+    # Fading, the peak comes below where the baseline is the better one.
+    for passed_s, favoured in ((0.5 * PEAK_S, BASELINE), (2.5 * PEAK_S, SPECULATIVE)):
+        demand = aged(calm, passed_s)._replace(tok_s=10.0)
+        assert follow(rules, calm._replace(smoothed_at_s=passed_s, demand=demand), 0, passed_s).role is favoured
+
+
+def test_a_rise_to_what_the_favoured_one_cannot_carry_is_followed_whatever_the_peak_was() -> None:
+    rules = shared(of_both({1: 60.0, 16: 300.0}, {1: 40.0, 16: 400.0}))
+    for peak_tok_s in (0.0, 320.0, 1000.0):
+        regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(320.0, 1024.0, 256.0, 0.0, peak_tok_s))
+        assert follow(rules, regime, 0, 0.0).role is BASELINE
 
 
 def test_the_bucket_is_the_one_of_the_mean_context_of_the_demand() -> None:
@@ -202,7 +221,7 @@ def test_more_in_flight_than_was_asked_for_explains_counts_as_demand() -> None:
     assert follow(rules, regime._replace(demand=Demand(100.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
 
 
-def test_what_is_in_flight_is_the_mean_of_the_same_half_minute() -> None:
+def test_what_is_in_flight_is_the_mean_of_the_same_time() -> None:
     regime = Regime(smoothed_at_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0))
     assert aged(regime, DEMAND_S).held == pytest.approx(8.0 - 6.0 * exp(-1.0))
 

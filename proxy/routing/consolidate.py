@@ -33,6 +33,15 @@ def loaded(here: Paces, demand: Demand) -> float:
     return max(demand.tok_s, here.demand_of(demand.held))
 
 
+def remembered(rules: Rules, role: Role, demand: Demand) -> Demand:
+    """`demand` with what it comes to on the favoured backend in its peak."""
+    if rules.paces is None:
+        return demand
+    here, _ = _here_first(rules.paces.at_context(demand.context_tokens), role)
+    asked = loaded(here, demand)
+    return demand if asked <= demand.peak_tok_s else demand._replace(peak_tok_s=asked)
+
+
 def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
     """`demand` as it is to be seen after `left` has lost the favour: with as many in flight as the other one would
     hold. Those that still run out where they were would be taken for demand."""
@@ -47,15 +56,17 @@ def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
 def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s: float) -> bool:
     """Whether the favoured role is to change now, with `smoothed` sequences in flight.
 
-    The dwell must have passed, the other role serve sooner by MIN_GAIN, and what that saves over a dwell be more than
-    the change costs: while those in flight run out, each of their tokens waits for a step of the other backend too.
+    The dwell must have passed, the other role serve sooner by MIN_GAIN, and no later were demand as high again as it
+    was: to be caught by the next rise on who cannot carry it costs more than a calm saves. What the change saves over a
+    dwell must be more than it costs: while those in flight run out, each of their tokens waits for a step of the other
+    backend too.
     """
     if rules.paces is None or now_s - regime.since_s < rules.dwell_s:
         return False
     here, there = _here_first(rules.paces.at_context(demand.context_tokens), regime.role)
     asked = loaded(here, demand)
     here_s, there_s = here.at_demand(asked), there.at_demand(asked)
-    if here_s < (1.0 + MIN_GAIN) * there_s:
+    if here_s < (1.0 + MIN_GAIN) * there_s or here.at_demand(demand.peak_tok_s) < there.at_demand(demand.peak_tok_s):
         return False
     return asked * (here_s - there_s) * rules.dwell_s > smoothed * demand.answer_tokens * there_s
 

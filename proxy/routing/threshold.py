@@ -41,9 +41,11 @@ def follow(rules: Rules, regime: Regime, in_flight: float, now_s: float) -> Regi
         due = smoothed >= rules.leave_at - NEAR if role is SPECULATIVE else smoothed <= rules.enter_at + NEAR
         if due and now_s - since_s >= rules.min_dwell_s:
             role, since_s = role.other, now_s
-    elif rules.paces is not None and consolidate.turned(rules, regime, demand, smoothed, now_s):
-        demand = consolidate.settled(rules, role, demand)
-        role, since_s = role.other, now_s
+    elif rules.paces is not None:
+        demand = consolidate.remembered(rules, role, demand)
+        if consolidate.turned(rules, regime, demand, smoothed, now_s):
+            demand = consolidate.settled(rules, role, demand)
+            role, since_s = role.other, now_s
     return Regime(role, since_s, smoothed, now_s if now_s > last_s else last_s, in_flight, demand)
 
 

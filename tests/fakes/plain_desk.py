@@ -26,7 +26,7 @@ from proxy.routing import health
 from proxy.routing.blackhole import HALF_LIFE_S
 from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event
 from proxy.routing.delays import delays
-from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, PEAK_S
 from proxy.routing.health import Evidence, Health, HealthRules
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.outlook import outlook
@@ -123,12 +123,16 @@ class PlainDesk:
         if rules.curves is not None and elapsed_s and demand.tok_s:
             left = exp(-elapsed_s / DEMAND_S)
             held = before.held + (demand.held - before.held) * left
-            demand = demand._replace(tok_s=demand.tok_s * left, held=held)
+            faded = demand.peak_tok_s * exp(-elapsed_s / PEAK_S)
+            demand = demand._replace(tok_s=demand.tok_s * left, held=held, peak_tok_s=faded)
         if self.consolidates:
             asked = self.asked(demand)
+            demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s))
+            peak = Demand(demand.peak_tok_s, demand.context_tokens, demand.answer_tokens)
+            later = self.pace_s(before.role, peak) < self.pace_s(before.role.other, peak)
             here_s, there_s = (self.pace_s(role, demand) for role in (before.role, before.role.other))
             saved = asked * (here_s - there_s) * self.dwell_s
-            pays = here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
+            pays = not later and here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
@@ -182,12 +186,12 @@ class PlainDesk:
         side.move(Event.ADMITTED, now_s)
         self.follow(self.in_flight, now_s)
         if self.rules.curves is not None:
-            before, context, answer, mean_held = self.regime.demand
+            before, context, answer, mean_held, peak_tok_s = self.regime.demand
             more = traits.weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
             context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
             answer += (self.tokens(traits) - answer) * part
-            self.regime = self.regime._replace(demand=Demand(before + more, context, answer, mean_held))
+            self.regime = self.regime._replace(demand=Demand(before + more, context, answer, mean_held, peak_tok_s))
         return Decision(role, reason, self.regime, because), weight, probe
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
