@@ -159,8 +159,8 @@ class LoadSnapshot(NamedTuple):
 
 class Demand(NamedTuple):
     """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
-    tokens, of those that asked. `held` is the mean of the sequences in flight over the same time. `peak_tok_s` is the most
-    that demand came to in the last hour or so, as far as it is believed to come again; policy consolidate keeps it."""
+    tokens, of those that asked. `held` is the mean of the sequences in flight over the same time. `peak_tok_s` is
+    what the highest demand of late has faded to; policy consolidate keeps it."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
