@@ -6,6 +6,8 @@ from random import Random
 
 from proxy.lab.simulation.arrivals import Means, Offer, Sizes, Source, open_source
 
+_SIZES = Sizes()
+
 
 @dataclass(frozen=True, slots=True)
 class Alternating:
@@ -15,7 +17,7 @@ class Alternating:
     low: float
     high: float
     every_s: float
-    sizes: Sizes = Sizes()
+    sizes: Sizes = _SIZES
     paced = True
 
     @property

@@ -32,7 +32,7 @@ class Contest(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Mean seconds by way, the clairvoyant's among them as `o2`; changes of regime of the policy; and virtual seconds."""
+    """Mean seconds by way, the clairvoyant's as `o2`; changes of regime of the policy; and virtual seconds."""
 
     mean_s: dict[str, float]
     switches: float

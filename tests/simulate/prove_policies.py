@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             first = {each: score for each, score in kept.scores(Contest, Score).items() if each.seed == 1}
             kept.all(pool, held, _again(hardest(first, WORST), asked.seeds), asked.requests)
         if "eight" in asked.parts:
-            eight = [name for name in EIGHT if name in names]
+            eight = [name for name in EIGHT if asked.curves is None or name in asked.curves]
             kept.all(pool, held, _eight(eight, asked.eight_seeds), asked.requests)
     print(file=sys.stderr)
     exact, contests = kept.scores(Case, Exact), kept.scores(Contest, Score)

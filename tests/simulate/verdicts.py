@@ -1,6 +1,6 @@
 """What a proof of the policies says: which gates hold in how many cells, the worst cells, and all ways side by side."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -174,8 +174,7 @@ def _above_static(placement: str, scores: Sequence[Score]) -> Span:
 
 
 def _best(scores: Sequence[Score], ways: Iterable[str]) -> str:
-    total: Callable[[str], float] = lambda way: sum(score.mean_s[way] for score in scores)
-    return min(ways, key=total)
+    return min(ways, key=lambda way: sum(score.mean_s[way] for score in scores))
 
 
 def _above(scores: Sequence[Score], way: str, other: str) -> Span:
