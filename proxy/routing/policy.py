@@ -29,6 +29,7 @@ __all__ = [
     "RequestRule",
     "RuleKind",
     "Rules",
+    "awaited",
     "decide",
     "decide_by_counts",
     "filled",
@@ -202,6 +203,13 @@ def _costs(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits,
     speculative, baseline = snapshot.speculative, snapshot.baseline
     counts = (speculative.in_flight + speculative.recent_failures, baseline.in_flight)
     return _told(rules, regime, traits, tokens, in_flight=counts, baseline_failures=baseline.recent_failures)
+
+
+def awaited(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int) -> Role | None:
+    """The one backend that a request without a wish waits for: the favoured one, while it must not go to the other. None
+    where it takes either."""
+    waits = rules.effective_policy is _CONSOLIDATE and not consolidate.may_spill(rules, regime, snapshot, weight)
+    return regime.role if waits else None
 
 
 def _told(
