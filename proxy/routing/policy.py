@@ -206,8 +206,8 @@ def _costs(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits,
 
 
 def awaited(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int) -> Role | None:
-    """The one backend that a request without a wish waits for: the favoured one, while it must not go to the other. None
-    where it takes either."""
+    """The one backend that a request without a wish waits for: the favoured one, while it must not go to the other;
+    None where it takes either."""
     waits = rules.effective_policy is _CONSOLIDATE and not consolidate.may_spill(rules, regime, snapshot, weight)
     return regime.role if waits else None
 
