@@ -42,17 +42,20 @@ def hardest(first: Mapping[Contest, Score], count: int) -> list[Contest]:
 def report(made: Mapping[str, Any], exact: Mapping[Case, Exact], contests: Mapping[Contest, Score]) -> Written:
     """All of it."""
     runs: dict[Cell, list[Score]] = {}
+    everything = {Cell(*contest[:4]) for contest in contests if contest.whole}
     for contest, score in contests.items():
-        runs.setdefault(Cell(*contest[:4]), []).append(score)
+        cell = Cell(*contest[:4])
+        if contest.whole or cell not in everything:
+            runs.setdefault(cell, []).append(score)
     lines = [
         "# Policies against their gates",
         "",
-        f"Made by scripts/prove_policies on {made['date']}; {made['requests']} requests that count in each run, more where",
+        f"Made by scripts/prove_policies on {made['date']}; {made['requests']} requests count in each run, more where",
         "load comes and goes. Intervals are of 95 %, over the seeds that are told; a single seed has none.",
         "",
         *_gates(exact, runs),
         "",
-        "Above the exact optimum, median and worst; `nobody to come` is the plain formula, `faster` the cost of only oneself:",
+        "Above the exact optimum, median and worst; `nobody to come` is the plain formula, `faster` one's own cost:",
         "",
         *_by_load(exact),
         "",
@@ -64,8 +67,8 @@ def report(made: Mapping[str, Any], exact: Mapping[Case, Exact], contests: Mappi
         "",
         *_worst(runs),
         "",
-        "All ways, against the best that the same two engines got in a cell by any but `o2`, who knows all lengths;",
-        "`adaptive` and `two_baselines` run other engines on the same GPUs:",
+        "All ways, against the best that the same two engines got in a cell by any but `o2`,",
+        "who knows all lengths; `adaptive` and `two_baselines` run other engines on the same GPUs:",
         "",
         *_ways(runs),
         "",
