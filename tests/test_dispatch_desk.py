@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dispatch import Assignment
-from proxy.model import ROLES, Change, ChangeKind, CircuitState, Outcome, Policy, Reason, Role, Traits
+from proxy.model import ROLES, Change, ChangeKind, CircuitState, Outcome, Placement, Policy, Reason, Role, Traits
 from proxy.routing.breaker import Event
 from proxy.routing.health import Evidence
 
@@ -410,6 +410,16 @@ def test_a_desk_begins_with_the_role_that_serves_a_lone_request_sooner() -> None
     rig = Rig(policy=Policy.CONSOLIDATE, curves=NEVER, allow_header=False)
     assert rig.assign().backend.role is BASELINE
     assert rig.changes == []
+
+
+@pytest.mark.parametrize(("placement", "claims"), [(Placement.SHARED, (BASELINE,)), (Placement.SEPARATE, ROLES)])
+def test_who_waits_for_the_favoured_one_alone_keeps_no_room_of_the_other(
+    placement: Placement, claims: tuple[Role, ...]
+) -> None:
+    rig = Rig(limits=(2, 2), policy=Policy.CONSOLIDATE, curves=NEVER, placement=placement)
+    for _ in range(2):
+        assert rig.assign().backend.role is BASELINE
+    assert rig.desk.claims(Traits()) == frozenset(claims)
 
 
 def test_a_reload_to_consolidate_favours_the_sooner_one_at_once_and_a_later_one_keeps_its_regime() -> None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 from math import exp, inf
 
 import pytest
-from fakes.speeds import TABLES, any_curves, bucket, curves, of_both, shipped, speed_curve
+from fakes.speeds import TABLES, any_curves, bucket, curves, of_both, speed_curve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +24,10 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing.consolidate import DEMAND_S, MIN_GAIN, aged, arrived, first_role
+from proxy.routing.consolidate import MIN_GAIN, first_role
 from proxy.routing.curves import Curves
-from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.demand import DEMAND_S, PEAK_S, aged
+from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
 from proxy.routing.rules import CONSOLIDATED_S, Rules
@@ -57,33 +58,6 @@ def at_demand(rules: Rules, tok_s: float, role: Role) -> Role:
     return follow(rules, regime, 0, 0.0).role
 
 
-# ---------------------------------------------------------------- demand
-
-
-def test_demand_is_what_was_asked_for_in_the_last_half_minute() -> None:
-    regime = Regime(smoothed_at_s=0.0)
-    for _ in range(3):
-        regime = arrived(regime, Traits(weight=2, prompt_bytes=4000), 100.0)
-    assert regime.demand.tok_s == pytest.approx(600.0 / DEMAND_S)
-    assert aged(regime, 15.0).tok_s == pytest.approx(regime.demand.tok_s * exp(-0.5))
-    assert aged(regime, -5.0) == regime.demand, "time that goes backwards stands still"
-
-
-def test_a_steady_stream_is_told_at_its_rate() -> None:
-    rules, regime = shared(shipped("seed")), Regime(smoothed_at_s=0.0)
-    for second in range(300):
-        regime = arrived(follow(rules, regime, 3, float(second)), Traits(), 256.0)
-    assert regime.demand.tok_s == pytest.approx(EXPECTED_TOKENS, rel=0.03)
-
-
-def test_context_and_answer_are_the_means_of_those_that_ask_each_by_what_it_asks() -> None:
-    regime = Regime(smoothed_at_s=0.0)
-    for weight, tokens, answer in ((1, 100, 10.0), (1, 300, 10.0), (2, 1000, 40.0)):
-        regime = arrived(regime, Traits(weight=weight, prompt_bytes=int(tokens * BYTES_PER_TOKEN)), answer)
-    assert regime.demand.context_tokens == pytest.approx((10 * 100 + 10 * 300 + 80 * 1000) / 100)
-    assert regime.demand.answer_tokens == pytest.approx((10 * 10 + 10 * 10 + 80 * 40) / 100)
-
-
 # ---------------------------------------------------------------- who is favoured
 
 
@@ -108,6 +82,25 @@ def test_the_role_changes_where_the_other_would_serve_all_sooner_by_a_tenth(
 @pytest.mark.parametrize("role", ROLES)
 def test_several_crossings_are_followed(tok_s: float, favoured: Role, role: Role) -> None:
     assert at_demand(shared(TWICE), tok_s, role) is favoured
+
+
+def test_a_calm_is_not_followed_to_one_that_could_not_carry_the_last_peak_until_that_is_long_past() -> None:
+    rules = shared(TWICE)
+    regime = follow(rules, Regime(BASELINE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0)), 0, 0.0)
+    calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0))
+    assert at_demand(rules, 10.0, BASELINE) is SPECULATIVE
+    assert follow(rules, calm, 0, 0.0).role is BASELINE
+    # Fading, the peak comes below where the baseline is the better one.
+    for passed_s, favoured in ((0.5 * PEAK_S, BASELINE), (2.5 * PEAK_S, SPECULATIVE)):
+        demand = aged(calm, passed_s)._replace(tok_s=10.0)
+        assert follow(rules, calm._replace(smoothed_at_s=passed_s, demand=demand), 0, passed_s).role is favoured
+
+
+def test_a_rise_to_what_the_favoured_one_cannot_carry_is_followed_whatever_the_peak_was() -> None:
+    rules = shared(of_both({1: 60.0, 16: 300.0}, {1: 40.0, 16: 400.0}))
+    for peak_tok_s in (0.0, 320.0, 1000.0):
+        regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(320.0, 1024.0, 256.0, 0.0, peak_tok_s))
+        assert follow(rules, regime, 0, 0.0).role is BASELINE
 
 
 def test_the_bucket_is_the_one_of_the_mean_context_of_the_demand() -> None:
@@ -228,7 +221,7 @@ def test_more_in_flight_than_was_asked_for_explains_counts_as_demand() -> None:
     assert follow(rules, regime._replace(demand=Demand(100.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
 
 
-def test_what_is_in_flight_is_the_mean_of_the_same_half_minute() -> None:
+def test_what_is_in_flight_is_the_mean_of_the_same_time() -> None:
     regime = Regime(smoothed_at_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0))
     assert aged(regime, DEMAND_S).held == pytest.approx(8.0 - 6.0 * exp(-1.0))
 

@@ -15,14 +15,10 @@ def summed(curve: SpeedCurve, n: int) -> float:
     return n * (n / curve.tok_s(n)) if n else 0.0
 
 
-@given(TABLES, IN_FLIGHT, st.integers(1, 64) | st.just(10**6))
-def test_a_look_into_the_table_is_the_formula_within_it_and_beyond(
-    table: dict[float, float], n: int, weight: int
-) -> None:
+@given(TABLES, IN_FLIGHT)
+def test_a_look_into_the_table_is_the_formula_within_it_and_beyond(table: dict[float, float], n: int) -> None:
     curve = speed_curve(table)
-    listed = Delays(curve)
-    assert listed.total(n) == summed(curve, n)
-    assert listed.added(n, weight) == summed(curve, n + weight) - summed(curve, n)
+    assert Delays(curve).total(n) == summed(curve, n)
 
 
 def test_the_same_curve_is_listed_once() -> None:

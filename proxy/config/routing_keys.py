@@ -95,7 +95,7 @@ class Routing(Section):
     """auto takes marginal for placement separate and consolidate for shared where curves_file has the speeds of both
     backends; overflow and threshold where it does not. marginal sends each request where it delays all of them least,
     by the speeds in curves_file; consolidate sends all new requests to the backend that serves the demand of the last
-    half minute sooner, by the same speeds, and lets them wait for it while it is full; threshold moves all new
+    seconds sooner, by the same speeds, and lets them wait for it while it is full; threshold moves all new
     requests at once by the total in flight; overflow fills the speculative backend to leave_at and sends the rest to
     the baseline; pinned sends everything to the role in `pin`."""
     leave_at: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] = 9

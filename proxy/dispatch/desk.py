@@ -96,7 +96,9 @@ class Desk(Backends):
         None where it is bulky on all of them that are eligible: under steady traffic these never drain so far by
         themselves, and holding everybody up until they do would let one request stop the service.
         """
-        wanted = self.wanted(traits) if failed is None else self._role_now(failed).other
+        wanted = self._role_now(failed).other if failed is not None else self.wanted(traits)
+        if wanted is None:
+            wanted = policy.awaited(self.rules, self.regime, self.snapshot(), traits.weight)
         roles = frozenset(ROLES if wanted is None else (wanted,))
         if traits.weight == 1:
             return roles

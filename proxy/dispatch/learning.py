@@ -20,18 +20,17 @@ from proxy.model import (
     Traits,
 )
 from proxy.routing import learned
-from proxy.routing.consolidate import DEMAND_S
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
 from proxy.routing.harm import Harm, measured_choice
 from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
-from proxy.routing.marginal import BYTES_PER_TOKEN
 from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
 from proxy.routing.rules import Rules
 from proxy.state.backend import Backend
 
-# On shared GPUs corrections wait until the demand is known, twice its time constant after the start: a change of the
+# On shared GPUs corrections wait until the demand is known, four times its time constant after the start: a change of the
 # favoured role for a demand that only seems low would hold for a minute.
-SHARED_AFTER_S = 2.0 * DEMAND_S
+SHARED_AFTER_S = 4.0 * DEMAND_S
 
 # Time between two turns, in which curves are corrected. Polls come every second.
 EVERY_S = 2.0

@@ -4,16 +4,11 @@ For backends on the same GPUs, where two busy ones slow each other down. Any num
 speculation is never the faster one it is never favoured. Eligibility, room and wishes are not here (policy.py).
 """
 
-from math import exp, inf
+from math import inf
 
-from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Placement, Reason, Regime, Role, Traits
-from proxy.routing.marginal import BYTES_PER_TOKEN
+from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Placement, Reason, Regime, Role
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.rules import Rules
-
-# Time constant of the smoothed demand. Shorter than a minute, so that a rise is followed within a dwell; long enough to
-# hold some tens of requests at a few a second, whose sizes vary.
-DEMAND_S = 30.0
 
 # The other role must serve sooner by a tenth: repeats of one measurement differ by 1 to 3 %, and acceptance drifts.
 MIN_GAIN = 0.10
@@ -29,16 +24,6 @@ def first_role(rules: Rules) -> Role:
     return SPECULATIVE if speculative.at_demand(0.0) < baseline.at_demand(0.0) else BASELINE
 
 
-def aged(regime: Regime, now_s: float) -> Demand:
-    """The demand of `regime` as it has become by `now_s`."""
-    demand, elapsed_s = regime.demand, now_s - regime.smoothed_at_s
-    if elapsed_s <= 0.0 or not demand.tok_s:
-        return demand
-    left = exp(-elapsed_s / DEMAND_S)
-    held = regime.held + (demand.held - regime.held) * left
-    return Demand(demand.tok_s * left, demand.context_tokens, demand.answer_tokens, held)
-
-
 def loaded(here: Paces, demand: Demand) -> float:
     """The tok/s that `demand` comes to on a backend that has served it.
 
@@ -46,6 +31,15 @@ def loaded(here: Paces, demand: Demand) -> float:
     flight than what was asked for explains, the demand is the one at which so many would be.
     """
     return max(demand.tok_s, here.demand_of(demand.held))
+
+
+def remembered(rules: Rules, role: Role, demand: Demand) -> Demand:
+    """`demand` with what it comes to on the favoured backend in its peak."""
+    if rules.paces is None:
+        return demand
+    here, _ = _here_first(rules.paces.at_context(demand.context_tokens), role)
+    asked = loaded(here, demand)
+    return demand if asked <= demand.peak_tok_s else demand._replace(peak_tok_s=asked)
 
 
 def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
@@ -62,30 +56,19 @@ def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
 def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s: float) -> bool:
     """Whether the favoured role is to change now, with `smoothed` sequences in flight.
 
-    The dwell must have passed, the other role serve sooner by MIN_GAIN, and what that saves over a dwell be more than
-    the change costs: while those in flight run out, each of their tokens waits for a step of the other backend too.
+    The dwell must have passed, the other role serve sooner by MIN_GAIN, and no later were demand as high again as it
+    was: to be caught by the next rise on who cannot carry it costs more than a calm saves. What the change saves over a
+    dwell must be more than it costs: while those in flight run out, each of their tokens waits for a step of the other
+    backend too.
     """
     if rules.paces is None or now_s - regime.since_s < rules.dwell_s:
         return False
     here, there = _here_first(rules.paces.at_context(demand.context_tokens), regime.role)
     asked = loaded(here, demand)
     here_s, there_s = here.at_demand(asked), there.at_demand(asked)
-    if here_s < (1.0 + MIN_GAIN) * there_s:
+    if here_s < (1.0 + MIN_GAIN) * there_s or here.at_demand(demand.peak_tok_s) < there.at_demand(demand.peak_tok_s):
         return False
     return asked * (here_s - there_s) * rules.dwell_s > smoothed * demand.answer_tokens * there_s
-
-
-def arrived(regime: Regime, traits: Traits, tokens: float) -> Regime:
-    """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
-    each of its sequences is expected to generate `tokens`."""
-    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer, mean_held) = regime
-    more = traits.weight * tokens / DEMAND_S
-    if not more:
-        return regime
-    share = more / (before + more)
-    context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * share
-    demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held)
-    return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)
 
 
 def costs(rules: Rules, regime: Regime, tokens: float, baseline_failures: int) -> Costs | None:
@@ -99,15 +82,15 @@ def costs(rules: Rules, regime: Regime, tokens: float, baseline_failures: int) -
     return Costs(first_s, second_s, inf in (first_s, second_s), baseline_failures)
 
 
-def prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits) -> tuple[Role, Reason]:
+def prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int) -> tuple[Role, Reason]:
     """The role that the regime favours (REGIME), or the other one (OVERFLOW) while recent failures, weighed as load,
     make the favoured one the slower; the regime stays."""
     role, load = regime.role, snapshot.of(regime.role)
     if load.recent_failures and rules.paces is not None:
         here, there = _here_first(rules.paces.at_context(regime.demand.context_tokens), role)
         other = snapshot.of(role.other)
-        here_s = here.curve.seconds_per_token(load.in_flight + load.recent_failures + traits.weight)
-        if here_s > there.curve.seconds_per_token(other.in_flight + other.recent_failures + traits.weight):
+        here_s = here.curve.seconds_per_token(load.in_flight + load.recent_failures + weight)
+        if here_s > there.curve.seconds_per_token(other.in_flight + other.recent_failures + weight):
             return role.other, _OVERFLOW
     return role, _REGIME
 

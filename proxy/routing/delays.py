@@ -1,12 +1,11 @@
 """Measured speeds as tables of delays, so that a decision is a few looks into lists.
 
 How speeds lie between measurements is in curves.py, buckets of context in buckets.py, what is made of a delay in
-marginal.py.
+outlook.py and marginal.py.
 """
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
 
 from proxy.routing.curves import SpeedCurve
 
@@ -19,7 +18,7 @@ MAX_LISTED = 512
 MAX_KEPT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # looked up by what it is: comparing speeds each time takes long
 class Delays:
     """n d(n) of one backend: the seconds for a token, summed over the n sequences in flight."""
 
@@ -28,23 +27,13 @@ class Delays:
     """Prompt tokens a second that the backend takes in; None where it is not known."""
     listed: tuple[float, ...] = field(init=False, repr=False, compare=False)
     """n d(n) for n from 0 to MAX_LISTED."""
-    steps: tuple[float, ...] = field(init=False, repr=False, compare=False)
-    """What one sequence more adds to each of them but the last."""
 
     def __post_init__(self) -> None:
-        listed = tuple(_total(self.curve, n) for n in range(MAX_LISTED + 1))
-        object.__setattr__(self, "listed", listed)
-        object.__setattr__(self, "steps", tuple(after - before for before, after in pairwise(listed)))
+        object.__setattr__(self, "listed", tuple(_total(self.curve, n) for n in range(MAX_LISTED + 1)))
 
     def total(self, n: int) -> float:
         """n d(n), seconds; 0 with none in flight."""
         return self.listed[n] if n <= MAX_LISTED else _total(self.curve, n)
-
-    def added(self, n: int, weight: int) -> float:
-        """What `weight` sequences more add to n d(n): their own delay and that of the n others, seconds for a token."""
-        if weight == 1 and n < MAX_LISTED:
-            return self.steps[n]
-        return self.total(n + weight) - self.total(n)
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -4,16 +4,15 @@ For backends with GPUs of their own: what one runs does not slow the other. It h
 and it knows no limits: eligibility and room come after (policy.py).
 """
 
-from proxy.model import BASELINE, NOWHERE, SPECULATIVE, Costs, Reason, Role, Traits, Whereabouts
+from proxy.model import BASELINE, NO_DEMAND, NOWHERE, SPECULATIVE, Costs, Demand, Reason, Role, Traits, Whereabouts
 from proxy.routing.buckets import Buckets
 from proxy.routing.delays import Delays
+from proxy.routing.demand import BYTES_PER_TOKEN
+from proxy.routing.outlook import outlook
 from proxy.routing.rules import Goals
 
 # What one sequence is expected to generate where the caller does not say: as long as the mean of published traces.
 EXPECTED_TOKENS = 256.0
-
-# Bytes of a request's body for a token of its context: English and code in JSON.
-BYTES_PER_TOKEN = 4.0
 
 # A longer prompt is none that any of these engines takes: such a body is images, of which bytes tell nothing.
 MAX_PROMPT_TOKENS = 131_072.0
@@ -38,6 +37,7 @@ def costs(
     in_flight: tuple[int, int],
     baseline_failures: int,
     *,
+    demand: Demand = NO_DEMAND,
     goals: Goals | None = None,
     where: Whereabouts = NOWHERE,
 ) -> Costs:
@@ -51,7 +51,8 @@ def costs(
     first, second = tables.at_context(traits.prompt_bytes / BYTES_PER_TOKEN)
     weight = traits.weight
     baseline += baseline_failures
-    first_s, second_s = tokens * first.added(speculative, weight), tokens * second.added(baseline, weight)
+    ahead, beside = outlook(first, second, demand)
+    first_s, second_s = tokens * ahead.added(speculative, weight), tokens * beside.added(baseline, weight)
     if first.prefill_tok_s is not None and second.prefill_tok_s is not None:
         prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
         first_s += max(0.0, prompt - where[0]) / first.prefill_tok_s * (speculative + weight)

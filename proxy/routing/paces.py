@@ -44,7 +44,7 @@ class Paces:
         object.__setattr__(self, "lone_s", 1.0 / speeds[0])
         object.__setattr__(self, "most_tok_s", most)
         object.__setattr__(self, "tok_s", asked)
-        object.__setattr__(self, "held", tuple(_mean_held(speeds, most, tok_s) for tok_s in asked))
+        object.__setattr__(self, "held", tuple(mean_held(speeds, tok_s) for tok_s in asked))
 
     def at_demand(self, tok_s: float) -> float:
         """Seconds between two tokens of a sequence while requests that come at random ask for `tok_s` a second.
@@ -76,12 +76,12 @@ class Paces:
         return below + (asked[place] - below) * (held - count) / (counts[place] - count)
 
 
-def _mean_held(speeds: Sequence[float], most: float, tok_s: float) -> float:
-    """How many are in flight in the mean where `speeds` are those of 1, 2, ... sequences, and `most` that of any more.
+def mean_held(speeds: Sequence[float], tok_s: float) -> float:
+    """How many are in flight in the mean where `speeds` are those of 1, 2, ... sequences, the last that of any more.
 
     The chance of n is as tok_s^n / (X(1) X(2) ... X(n)), however long answers are, since all in flight share alike.
     """
-    weight, total, counted = 1.0, 1.0, 0.0
+    weight, total, counted, most = 1.0, 1.0, 0.0, speeds[-1]
     for n, speed in enumerate(speeds, 1):
         weight *= tok_s / speed
         total, counted = total + weight, counted + n * weight

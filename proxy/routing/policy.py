@@ -21,6 +21,7 @@ from proxy.model import (
 )
 from proxy.routing import affinity, consolidate, marginal, overflow, ramp, threshold
 from proxy.routing.consolidate import first_role
+from proxy.routing.demand import arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.rules import Affinity, Goals, RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
@@ -31,6 +32,7 @@ __all__ = [
     "RequestRule",
     "RuleKind",
     "Rules",
+    "awaited",
     "decide",
     "decide_by_counts",
     "filled",
@@ -92,8 +94,8 @@ def decide(
     because = _because(rules, current, counts, speculative.recent_failures, costs, where)
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
-        if excluded is None and rules.paces is not None:
-            current = consolidate.arrived(current, traits, tokens)
+        if excluded is None and rules.by_curves:
+            current = arrived(current, traits, tokens)
     return Decision(role, reason, current, because)
 
 
@@ -128,18 +130,17 @@ def decide_by_counts(
     busy, costs = speculative + recent_failures, None
     if role is SPECULATIVE and busy and busy + weight > rules.leave_at:
         role, reason = BASELINE, _OVERFLOW
-    if rules.delays is not None:
+    if rules.by_curves:
         tokens = marginal.answer_tokens(traits, expected_tokens)
         counts = (busy, baseline)
-        costs = marginal.costs(rules.delays, traits, tokens, counts, baseline_failures, goals=rules.goals, where=where)
-        if policy is _MARGINAL:
+        costs = _told(rules, current, traits, tokens, counts=counts, baseline_failures=baseline_failures, where=where)
+        if policy is _MARGINAL and costs is not None:
             role, reason = marginal.prefer(costs)
-    elif policy is _CONSOLIDATE:
-        if recent_failures if current.role is SPECULATIVE else baseline_failures:
-            return None
-        tokens = marginal.answer_tokens(traits, expected_tokens)
-        costs = consolidate.costs(rules, current, tokens, baseline_failures)
-        role, reason, current = current.role, _REGIME, consolidate.arrived(current, traits, tokens)
+        elif policy is _CONSOLIDATE:
+            if recent_failures if current.role is SPECULATIVE else baseline_failures:
+                return None
+            role, reason = current.role, _REGIME
+        current = arrived(current, traits, tokens)
     if rules.affine and where.home is not None:
         role, reason = affinity.settle(rules, (role, reason), where, costs, (busy + weight, baseline_failures))
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
@@ -225,11 +226,42 @@ def _costs(
     rules: Rules, regime: Regime, snapshot: LoadSnapshot, traits: Traits, tokens: float, *, where: Whereabouts
 ) -> Costs | None:
     speculative, baseline = snapshot.speculative, snapshot.baseline
+    counts = (speculative.in_flight + speculative.recent_failures, baseline.in_flight)
+    failures = baseline.recent_failures
+    return _told(rules, regime, traits, tokens, counts=counts, baseline_failures=failures, where=where)
+
+
+def awaited(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int) -> Role | None:
+    """The one backend that a request without a wish waits for: the favoured one, while it must not go to the other;
+    None where it takes either."""
+    waits = rules.effective_policy is _CONSOLIDATE and not consolidate.may_spill(rules, regime, snapshot, weight)
+    return regime.role if waits else None
+
+
+def _told(
+    rules: Rules,
+    regime: Regime,
+    traits: Traits,
+    tokens: float,
+    *,
+    counts: tuple[int, int],
+    baseline_failures: int,
+    where: Whereabouts,
+) -> Costs | None:
+    """The costs on both backends beside so many sequences, by the tables that the rules go by. Recent failures are
+    counted in for speculative, and apart for baseline."""
     if rules.delays is None:
-        return consolidate.costs(rules, regime, tokens, baseline.recent_failures)
-    busy = speculative.in_flight + speculative.recent_failures
-    counts, failures = (busy, baseline.in_flight), baseline.recent_failures
-    return marginal.costs(rules.delays, traits, tokens, counts, failures, goals=rules.goals, where=where)
+        return consolidate.costs(rules, regime, tokens, baseline_failures)
+    return marginal.costs(
+        rules.delays,
+        traits,
+        tokens,
+        counts,
+        baseline_failures,
+        demand=regime.demand,
+        goals=rules.goals,
+        where=where,
+    )
 
 
 def _prefer(
@@ -257,7 +289,7 @@ def _by_policy(
     if costs is not None and policy is _MARGINAL:
         return marginal.prefer(costs)
     if policy is _CONSOLIDATE:
-        return consolidate.prefer(rules, regime, snapshot, traits)
+        return consolidate.prefer(rules, regime, snapshot, traits.weight)
     if policy is _THRESHOLD:
         return threshold.prefer(rules, regime, snapshot.speculative, traits.weight)
     return overflow.prefer(rules, snapshot.speculative, traits.weight)

@@ -7,6 +7,7 @@ from math import exp
 
 from proxy.model import BASELINE, SPECULATIVE, BackendLoad, Policy, Reason, Regime, Role
 from proxy.routing import consolidate
+from proxy.routing.demand import aged
 from proxy.routing.overflow import fits
 from proxy.routing.rules import Rules
 
@@ -34,12 +35,14 @@ def follow(rules: Rules, regime: Regime, in_flight: float, now_s: float) -> Regi
         smoothed = float(in_flight)
     elif now_s > last_s:
         smoothed = held + (smoothed - held) * exp((last_s - now_s) / smoothing_s)
+    if rules.by_curves:
+        demand = aged(regime, now_s)
     if rules.effective_policy is _THRESHOLD:
         due = smoothed >= rules.leave_at - NEAR if role is SPECULATIVE else smoothed <= rules.enter_at + NEAR
         if due and now_s - since_s >= rules.min_dwell_s:
             role, since_s = role.other, now_s
     elif rules.paces is not None:
-        demand = consolidate.aged(regime, now_s)
+        demand = consolidate.remembered(rules, role, demand)
         if consolidate.turned(rules, regime, demand, smoothed, now_s):
             demand = consolidate.settled(rules, role, demand)
             role, since_s = role.other, now_s

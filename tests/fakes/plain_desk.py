@@ -25,9 +25,11 @@ from proxy.model import (
 from proxy.routing import health
 from proxy.routing.blackhole import HALF_LIFE_S
 from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event
-from proxy.routing.consolidate import DEMAND_S
+from proxy.routing.delays import delays
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, PEAK_S
 from proxy.routing.health import Evidence, Health, HealthRules
-from proxy.routing.marginal import BYTES_PER_TOKEN, EXPECTED_TOKENS
+from proxy.routing.marginal import EXPECTED_TOKENS
+from proxy.routing.outlook import outlook
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.ramp import GOAL_IF_UNLIMITED
 from proxy.routing.rules import Rules
@@ -131,16 +133,20 @@ class PlainDesk:
         to_baseline = before.role is SPECULATIVE and smoothed >= rules.leave_at - NEAR
         to_speculative = before.role is BASELINE and smoothed <= rules.enter_at + NEAR
         demand, pays = before.demand, False
+        elapsed_s = now_s - before.smoothed_at_s
+        if rules.curves is not None and elapsed_s and demand.tok_s:
+            left = exp(-elapsed_s / DEMAND_S)
+            held = before.held + (demand.held - before.held) * left
+            faded = demand.peak_tok_s * exp(-elapsed_s / PEAK_S)
+            demand = demand._replace(tok_s=demand.tok_s * left, held=held, peak_tok_s=faded)
         if self.consolidates:
-            elapsed_s = now_s - before.smoothed_at_s
-            if elapsed_s and demand.tok_s:
-                left = exp(-elapsed_s / DEMAND_S)
-                held = before.held + (demand.held - before.held) * left
-                demand = demand._replace(tok_s=demand.tok_s * left, held=held)
             asked = self.asked(demand)
+            demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s))
+            peak = Demand(demand.peak_tok_s, demand.context_tokens, demand.answer_tokens)
+            later = self.pace_s(before.role, peak) < self.pace_s(before.role.other, peak)
             here_s, there_s = (self.pace_s(role, demand) for role in (before.role, before.role.other))
             saved = asked * (here_s - there_s) * self.dwell_s
-            pays = here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
+            pays = not later and here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
@@ -196,13 +202,13 @@ class PlainDesk:
         if rules.affine and rules.affinity is not None and rules.affinity.cache_tokens is not None:
             side.keep(traits.prefix, rules.affinity.cache_tokens)
         self.follow(self.in_flight, now_s)
-        if self.consolidates:
-            before, context, answer, mean_held = self.regime.demand
+        if self.rules.curves is not None:
+            before, context, answer, mean_held, peak_tok_s = self.regime.demand
             more = traits.weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
             context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
             answer += (self.tokens(traits) - answer) * part
-            self.regime = self.regime._replace(demand=Demand(before + more, context, answer, mean_held))
+            self.regime = self.regime._replace(demand=Demand(before + more, context, answer, mean_held, peak_tok_s))
         return Decision(role, reason, self.regime, because), weight, probe
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
@@ -308,16 +314,20 @@ class PlainDesk:
             return None
         context, added = self.rules.curves.at_context(traits.prompt_bytes / BYTES_PER_TOKEN), []
         beyond = False
-        for role in ROLES:
+        assert context.speculative is not None
+        assert context.baseline is not None
+        first, second = context.prefill_tok_s
+        tables = delays(context.speculative, first), delays(context.baseline, second)
+        both = outlook(*tables, self.regime.demand)
+        for role, ahead in zip(ROLES, both, strict=True):
             load, curve = seen.of(role), context.of(role)
             assert curve is not None
             n = load.in_flight + load.recent_failures
             more = n + traits.weight
-            delay = n * curve.seconds_per_token(n) if n else 0.0
             prefill_tok_s = context.prefill_tok_s[ROLES.index(role)]
             new = max(0.0, traits.prompt_bytes / BYTES_PER_TOKEN - self.cached(role, traits))
             prefill_s = new / prefill_tok_s * more if prefill_tok_s else 0.0
-            added.append(self.tokens(traits) * (more * curve.seconds_per_token(more) - delay) + prefill_s)
+            added.append(self.tokens(traits) * ahead.added(n, traits.weight) + prefill_s)
             beyond |= curve.extrapolated(more)
         return Costs(*added, beyond, seen.baseline.recent_failures)
 

@@ -1,0 +1,40 @@
+"""The demand: what clients lately asked for, in output tokens a second. What follows from it is in the policies."""
+
+from math import exp
+
+from proxy.model import Demand, Regime, Traits
+
+# Time constant of the smoothed demand. Simulated on shared GPUs, twice as long follows a rise so late that a backend
+# which cannot carry it has filled up by then; it still holds some tens of requests at a few a second.
+DEMAND_S = 15.0
+
+# Time constant at which the highest demand is forgotten. Load that rises again and again is remembered from one rise to
+# the next; after a day's end the night is served by who serves it sooner, within half an hour.
+PEAK_S = 1800.0
+
+# Bytes of a request's body for a token of its context: English and code in JSON.
+BYTES_PER_TOKEN = 4.0
+
+
+def aged(regime: Regime, now_s: float) -> Demand:
+    """The demand of `regime` as it has become by `now_s`."""
+    demand, elapsed_s = regime.demand, now_s - regime.smoothed_at_s
+    if elapsed_s <= 0.0 or not demand.tok_s:
+        return demand
+    left = exp(-elapsed_s / DEMAND_S)
+    held = regime.held + (demand.held - regime.held) * left
+    peak_tok_s = demand.peak_tok_s * exp(-elapsed_s / PEAK_S)
+    return Demand(demand.tok_s * left, demand.context_tokens, demand.answer_tokens, held, peak_tok_s)
+
+
+def arrived(regime: Regime, traits: Traits, tokens: float) -> Regime:
+    """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
+    each of its sequences is expected to generate `tokens`."""
+    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer, mean_held, peak) = regime
+    more = traits.weight * tokens / DEMAND_S
+    if not more:
+        return regime
+    share = more / (before + more)
+    context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * share
+    demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held, peak)
+    return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)

@@ -1,0 +1,42 @@
+"""The demand: a steady stream is told at its rate, what is long past fades, and the means are those of who asks."""
+
+from math import exp
+
+import pytest
+from fakes.speeds import shipped
+
+from proxy.model import Demand, Regime, Traits
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, PEAK_S, aged, arrived
+from proxy.routing.marginal import EXPECTED_TOKENS
+from proxy.routing.policy import follow
+from proxy.routing.rules import Rules
+
+
+def test_demand_is_what_was_lately_asked_for() -> None:
+    regime = Regime(smoothed_at_s=0.0)
+    for _ in range(3):
+        regime = arrived(regime, Traits(weight=2, prompt_bytes=4000), 100.0)
+    assert regime.demand.tok_s == pytest.approx(600.0 / DEMAND_S)
+    assert aged(regime, 0.5 * DEMAND_S).tok_s == pytest.approx(regime.demand.tok_s * exp(-0.5))
+    assert aged(regime, -5.0) == regime.demand, "time that goes backwards stands still"
+
+
+def test_a_steady_stream_is_told_at_its_rate() -> None:
+    rules, regime = Rules(curves=shipped("seed")), Regime(smoothed_at_s=0.0)
+    for second in range(300):
+        regime = arrived(follow(rules, regime, 3, float(second)), Traits(), 256.0)
+    assert regime.demand.tok_s == pytest.approx(EXPECTED_TOKENS, rel=0.05)
+
+
+def test_context_and_answer_are_the_means_of_those_that_ask_each_by_what_it_asks() -> None:
+    regime = Regime(smoothed_at_s=0.0)
+    for weight, tokens, answer in ((1, 100, 10.0), (1, 300, 10.0), (2, 1000, 40.0)):
+        regime = arrived(regime, Traits(weight=weight, prompt_bytes=int(tokens * BYTES_PER_TOKEN)), answer)
+    assert regime.demand.context_tokens == pytest.approx((10 * 100 + 10 * 300 + 80 * 1000) / 100)
+    assert regime.demand.answer_tokens == pytest.approx((10 * 10 + 10 * 10 + 80 * 40) / 100)
+
+
+def test_the_peak_is_forgotten_slowly() -> None:
+    regime = Regime(smoothed_at_s=0.0, demand=Demand(100.0, 0.0, 256.0, 0.0, 400.0))
+    assert aged(regime, PEAK_S).peak_tok_s == pytest.approx(400.0 * exp(-1.0))
+    assert arrived(regime, Traits(), 256.0).demand.peak_tok_s == 400.0

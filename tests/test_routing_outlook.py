@@ -1,0 +1,90 @@
+"""What one more costs in the end: the equations hold for any curves and any demand, and the demand is divided best."""
+
+from itertools import pairwise
+from math import isfinite
+
+import pytest
+from fakes.speeds import TABLES, speed_curve
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from proxy.model import Demand
+from proxy.routing.delays import MAX_LISTED, Delays, delays
+from proxy.routing.outlook import MAX_LOADED, costs_of, divided, outlook
+from proxy.routing.paces import mean_held
+
+DEMANDS = st.builds(Demand, st.floats(0.0, 1e5), st.floats(0.0, 1e5), st.floats(0.0, 5000.0))
+SPEEDS = st.lists(st.floats(1.0, 5000.0), min_size=1, max_size=40)
+PREFILLS = st.none() | st.floats(100.0, 50_000.0)
+
+
+def both_of(ours: dict[float, float], theirs: dict[float, float]) -> tuple[Delays, Delays]:
+    return delays(speed_curve(ours)), delays(speed_curve(theirs))
+
+
+@given(TABLES, TABLES, PREFILLS, PREFILLS, DEMANDS)
+def test_for_any_curves_costs_are_finite_and_of_equal_inputs_equal(
+    ours: dict[float, float], theirs: dict[float, float], first: float | None, second: float | None, demand: Demand
+) -> None:
+    pair = (delays(speed_curve(ours), first), delays(speed_curve(theirs), second))
+    made = outlook(*pair, demand)
+    assert outlook(*pair, demand) == made
+    for ahead in made:
+        assert all(map(isfinite, [*ahead.steps, ahead.rise]))
+
+
+@given(TABLES, DEMANDS, st.integers(0, MAX_LISTED + 40), st.integers(2, 40))
+def test_many_at_once_cost_as_much_as_one_after_the_other(
+    table: dict[float, float], demand: Demand, n: int, weight: int
+) -> None:
+    ahead, _ = outlook(*both_of(table, table), demand)
+    assert ahead.added(n, weight) == pytest.approx(sum(ahead.added(n + more, 1) for more in range(weight)))
+
+
+@given(st.lists(st.floats(100.0, 500.0), min_size=1, max_size=20), st.floats(0.0, MAX_LOADED))
+def test_each_state_costs_what_follows_from_its_neighbours(speeds: list[float], loaded: float) -> None:
+    """One more delays itself and all others until the next change, and is then one more in the state that follows."""
+    tok_s = loaded * speeds[-1]
+    ahead, held = costs_of(speeds, tok_s, 0.0), mean_held(speeds, tok_s)
+    before = 0.0
+    for n in range(len(speeds) + 20):
+        speed = speeds[min(n, len(speeds)) - 1] if n else 0.0
+        assert tok_s * ahead.added(n, 1) == pytest.approx(held - n + speed * before, rel=1e-6, abs=1e-6 * (held + n))
+        before = ahead.added(n, 1)
+
+
+def test_with_nobody_to_come_one_more_costs_its_own_time() -> None:
+    # Two leave one after the other: 2 / 80 s for both, then 1 / 50 s; against 1 / 50 s of one alone.
+    assert costs_of([50.0, 80.0], 0.0, 0.0).added(1, 1) == pytest.approx(2 / 80)
+
+
+@given(SPEEDS, SPEEDS, st.floats(0.0, 20_000.0), st.floats(0.0, 1.0))
+def test_no_other_division_of_the_demand_holds_much_fewer_in_flight(
+    first: list[float], second: list[float], tok_s: float, share: float
+) -> None:
+    ours, theirs = divided(first, second, tok_s)
+    assert 0.0 <= ours <= first[-1]
+    assert 0.0 <= theirs <= second[-1]
+    part = (ours + theirs) * share
+    assume(part < MAX_LOADED * first[-1] and ours + theirs - part < MAX_LOADED * second[-1])
+    other = mean_held(first, part) + mean_held(second, ours + theirs - part)
+    assert mean_held(first, ours) + mean_held(second, theirs) <= 1.1 * other
+
+
+def test_a_prompt_that_holds_up_all_makes_each_further_one_dearer() -> None:
+    slow, fast = (delays(speed_curve({1: 50.0, 8: 250.0}), prefill) for prefill in (500.0, 50_000.0))
+    told = [outlook(each, each, Demand(100.0, 400.0, 256.0))[0].added(4, 1) for each in (slow, fast)]
+    assert told[0] > told[1]
+
+
+def test_the_more_is_asked_for_the_more_one_costs() -> None:
+    pair = both_of({1: 60.0, 8: 300.0}, {1: 50.0, 8: 350.0})
+    told = [outlook(*pair, Demand(tok_s, 0.0, 256.0)) for tok_s in (0.0, 150.0, 400.0, 600.0)]
+    for less, more in pairwise(told):
+        assert all(one.added(4, 1) < other.added(4, 1) for one, other in zip(less, more, strict=True))
+
+
+def test_demands_that_hardly_differ_share_their_tables() -> None:
+    pair = both_of({1: 60.0, 8: 300.0}, {1: 50.0, 8: 350.0})
+    assert outlook(*pair, Demand(205.0, 400.0, 256.0)) is outlook(*pair, Demand(207.0, 401.0, 256.0))
+    assert outlook(*pair, Demand(205.0, 400.0, 256.0)) is not outlook(*pair, Demand(300.0, 400.0, 256.0))
