@@ -28,7 +28,7 @@ from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
 from proxy.routing.rules import Rules
 from proxy.state.backend import Backend
 
-# On shared GPUs corrections wait until the demand is known, four times its time constant after the start: a change of the
+# On shared GPUs corrections wait until the demand is known, four of its time constants after the start: a change of the
 # favoured role for a demand that only seems low would hold for a minute.
 SHARED_AFTER_S = 4.0 * DEMAND_S
 
