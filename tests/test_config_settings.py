@@ -8,7 +8,7 @@ from proxy.config.settings import Backend, Listen, Timeouts
 from proxy.model import Placement, Policy, Role
 from proxy.routing.breaker import BreakerRules
 from proxy.routing.health import HealthRules
-from proxy.routing.policy import RequestRule, RuleKind, Rules
+from proxy.routing.policy import Affinity, RequestRule, RuleKind, Rules
 from proxy.routing.retries import RetryRules
 
 
@@ -29,7 +29,7 @@ def test_backend_is_found_by_its_role() -> None:
 
 
 def test_defaults_are_the_defaults_of_the_rules() -> None:
-    assert settings().rules() == Rules()
+    assert settings().rules() == Rules(affinity=Affinity())
     assert settings().breaker_rules() == BreakerRules()
     assert settings().health_rules() == HealthRules()
     assert settings().retry_rules() == RetryRules()
@@ -41,6 +41,7 @@ def test_rules_carry_the_settings() -> None:
         routing={
             **{"policy": "threshold", "leave_at": 12, "enter_at": 3, "min_dwell_s": 4, "smoothing_s": 0},
             **{"pin": "speculative", "allow_header": True},
+            "affinity": {"min_cached_tokens": 4096, "cache_tokens": 100_000},
             "rules": [
                 {"when": "long_prompt", "role": "baseline", "min_prompt_bytes": 100},
                 {"when": "session", "role": "speculative"},
@@ -61,6 +62,7 @@ def test_rules_carry_the_settings() -> None:
         pin=Role.SPECULATIVE,
         allow_header=True,
         request_rules=requests,
+        affinity=Affinity(4096, 100_000),
     )
     assert chosen.breaker_rules() == BreakerRules(7, 3.0, 2)
     assert chosen.health_rules() == HealthRules(4, 1)

@@ -181,7 +181,7 @@ def test_acceptance_that_falls_makes_answers_slower_and_o2_knows_it() -> None:
     assert set(fallen[0].oracle) == {"o2"}
     by_name = {row.policy: row for row in fallen}
     # The policy goes by the curve as it was measured; a rule with the true speeds is as good as ever.
-    assert by_name["marginal"].regret["o2"].mean > by_name["least_delay"].regret["o2"].mean + 0.03
+    assert by_name["marginal"].regret["o2"].mean > by_name["least_delay"].regret["o2"].mean + 0.02
     assert by_name["least_delay"].regret["o2"].mean < 0.05
 
 

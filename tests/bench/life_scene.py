@@ -94,7 +94,8 @@ class Scene:
             "backends:",
             *backends,
             f"routing: {{policy: {name}, leave_at: {routing.leave_at}, enter_at: {routing.enter_at},",
-            f"  pin: {routing.pin}, curves_file: {speeds if Policy(name) in BY_CURVES else 'null'}}}",
+            # The simulated desk learns nothing either: what is compared is how curves are acted on.
+            f"  pin: {routing.pin}, learn: false, curves_file: {speeds if Policy(name) in BY_CURVES else 'null'}}}",
             "timeouts: {settle_s: 0}",
             "log: {level: error}",
         ]
