@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy import __version__
+from proxy.errors import ConfigError
 from proxy.model import Placement, Policy
 
 OK, FAILED = 0, 1
@@ -16,7 +17,11 @@ OK, FAILED = 0, 1
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 clean, 1 configuration or start-up error (2 bad usage, by argparse)."""
     argv = sys.argv[1:] if argv is None else argv
-    options = _parser(argv[:1]).parse_args(argv)
+    try:
+        options = _parser(argv[:1]).parse_args(argv)
+    except ConfigError as error:  # an optional package is missing, without which options cannot even be explained
+        print(error.message, file=sys.stderr)  # noqa: T201 - before there is a logger
+        return FAILED
     code: int = options.run(options)
     return code
 
@@ -81,6 +86,10 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
         from proxy.lab.calibration import command  # noqa: PLC0415
 
         command.add_arguments(calibrate)
+    if {"simulate", "replay"} & set(first):
+        from proxy.lab.calibration import extra  # noqa: PLC0415
+
+        extra.need()
     if "simulate" in first:
         from proxy.lab.simulation import command as simulation  # noqa: PLC0415
 

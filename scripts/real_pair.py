@@ -7,6 +7,7 @@ and end with this process. Not here: one engine (real_engine.py) and its files (
     real_pair.py calibrate [REGIME] [options of crossover calibrate]
 """
 
+import argparse
 import json
 import select
 import signal
@@ -151,25 +152,37 @@ def made(name: str, *how: str) -> Path:
 def main() -> int:
     """Run one command in front of a pair; the exit code is the command's."""
     command, *rest = sys.argv[1:]
-    regime = rest.pop(0) if rest and rest[0] in REGIMES else "crossover"
+    named = bool(rest) and not rest[0].startswith("-")
+    if named and rest[0] not in REGIMES:
+        print(f"no regime is called {rest[0]!r}; mend: take one of {', '.join(REGIMES)}", file=sys.stderr)
+        return 2
+    regime = rest.pop(0) if named else "crossover"
     with Pair(regime) as pair, tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / f"{regime}.yaml"
         config.write_text(json.dumps(pair.settings(log={"format": "text", "level": "warning"}), indent=2))
-        _greet(pair, regime, config, serves=command == "serve")
+        _greet(pair, regime, config, port=_port(rest) if command == "serve" else None)
         return _run([sys.executable, "-P", "-m", "proxy", command, str(config), *rest])
 
 
-def _greet(pair: Pair, regime: str, config: Path, *, serves: bool) -> None:
+def _port(rest: Sequence[str]) -> int:
+    """The port that the proxy will have, as `crossover serve` reads its options."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--port", type=int, default=30000)
+    return int(parser.parse_known_args(rest)[0].port)
+
+
+def _greet(pair: Pair, regime: str, config: Path, *, port: int | None) -> None:
+    """Say what runs, and how to ask it at `port`, where it serves."""
     ask = (
-        "  curl -N 127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f"  curl -N 127.0.0.1:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
         f'    -d \'{{"model":"{MODEL_NAME}","stream":true,"messages":[{{"role":"user","content":"Hello"}}]}}\'\n'
-        "  .venv/bin/crossover load http://127.0.0.1:30000 --concurrency 1,2,4,8 --max-tokens 40"
+        f"  .venv/bin/crossover load http://127.0.0.1:{port} --concurrency 1,2,4 --max-tokens 16 --duration 60"
     )
     print(
         f"Two llama.cpp servers with {MODEL_NAME}, regime {regime}: {pair.regime.told}.\n"
         + "".join(f"  {role:12} {url}\n" for role, url in pair.urls.items())
         + f"Configuration: {config}\n"
-        + (ask if serves else ""),
+        + ("" if port is None else ask),
         file=sys.stderr,
         flush=True,
     )

@@ -9,6 +9,7 @@ import pytest
 
 from proxy import __version__, check, serve
 from proxy.__main__ import main
+from proxy.lab.calibration import extra
 from proxy.model import Placement
 
 ROOT = Path(__file__).parents[1]
@@ -107,3 +108,14 @@ def test_the_module_is_the_command() -> None:
     )
     assert (said.returncode, said.stdout) == (1, "")
     assert said.stderr == "missing.yaml: cannot be read (No such file or directory); mend: check the path\n"
+
+
+@pytest.mark.parametrize("command", ["simulate", "replay"])
+def test_a_command_whose_packages_are_missing_names_them_and_the_mend(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extra, "find_spec", lambda name: None if name == "scipy" else name)
+    assert main([command, "anything"]) == 1
+    said = capsys.readouterr().err
+    assert "not installed: scipy" in said
+    assert "scripts/calibrate" in said
