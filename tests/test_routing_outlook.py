@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.model import Demand
 from proxy.routing.delays import MAX_LISTED, Delays, delays
-from proxy.routing.outlook import MAX_LOADED, costs_of, divided, outlook
+from proxy.routing.outlook import MAX_LOADED, MOST_LOADED, costs_of, divided, outlook
 from proxy.routing.paces import mean_held
 
 DEMANDS = st.builds(Demand, st.floats(0.0, 1e5), prompt_tok_s=st.floats(0.0, 1e7))
@@ -85,6 +85,13 @@ def test_no_other_division_of_the_demand_holds_much_fewer_in_flight(
     assume(part < MAX_LOADED * first[-1] and ours + theirs - part < MAX_LOADED * second[-1])
     other = mean_held(first, part) + mean_held(second, ours + theirs - part)
     assert mean_held(first, ours) + mean_held(second, theirs) <= 1.1 * other
+
+
+@pytest.mark.parametrize("asked", [0.5, 0.9, 5.0])
+def test_a_burst_is_not_believed_to_go_on(asked: float) -> None:
+    first, second = [100.0, 200.0], [80.0, 300.0]
+    both = MAX_LOADED * (first[-1] + second[-1])
+    assert sum(divided(first, second, asked * both)) == pytest.approx(min(asked, MOST_LOADED) * both)
 
 
 def test_a_prompt_that_holds_up_all_makes_each_further_one_dearer() -> None:
