@@ -138,7 +138,7 @@ def costs_of(speeds: Sequence[float], tok_s: float, stall_s: float) -> Outlook:
 
 def _likeliest(speeds: Sequence[float], tok_s: float) -> int:
     """The number in flight with the greatest chance."""
-    if tok_s <= 0.0:
+    if tok_s <= LEAST:  # speeds are no less than that
         return 0
     best, at, chance = 0.0, 0, 0.0
     for n, speed in enumerate(speeds, 1):
