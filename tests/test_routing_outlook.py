@@ -41,7 +41,7 @@ def test_many_at_once_cost_as_much_as_one_after_the_other(
     assert ahead.added(n, weight) == pytest.approx(sum(ahead.added(n + more, 1) for more in range(weight)))
 
 
-@given(st.lists(st.floats(100.0, 500.0), min_size=1, max_size=20), st.floats(0.0, MAX_LOADED))
+@given(st.lists(st.floats(100.0, 500.0), min_size=1, max_size=20), st.floats(1e-6, MAX_LOADED))
 def test_each_state_costs_what_follows_from_its_neighbours(speeds: list[float], loaded: float) -> None:
     """One more delays itself and all others until the next change, and is then one more in the state that follows."""
     tok_s = loaded * speeds[-1]

@@ -43,7 +43,9 @@ def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> R
     if not more:
         return regime
     share = more / (before + more)
-    context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * share
-    prompt_tok_s += unread(traits, cached) / DEMAND_S
+    told = traits.prompt_bytes / BYTES_PER_TOKEN
+    context += (told - context) * share
+    if told > cached:  # as `unread`, without a call
+        prompt_tok_s += (min(told, MAX_PROMPT_TOKENS) - min(cached, MAX_PROMPT_TOKENS)) / DEMAND_S
     demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held, peak, prompt_tok_s)
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)

@@ -95,7 +95,7 @@ def decide(
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
         if excluded is None:
-            current = _counted(rules, current, traits, tokens, where.at(role))
+            current = _counted(rules, current, traits, tokens, where[0] if role is SPECULATIVE else where[1])
     return Decision(role, reason, current, because)
 
 
@@ -146,7 +146,7 @@ def decide_by_counts(
     if limit is not None and counted + weight > limit:
         return None
     because = _because(rules, current, in_flight, recent_failures, costs, where)
-    current = _counted(rules, current, traits, tokens, where.at(role))
+    current = _counted(rules, current, traits, tokens, where[0] if role is SPECULATIVE else where[1])
     return Decision(role, reason, current, because)
 
 
