@@ -183,13 +183,15 @@ class LoadSnapshot(NamedTuple):
 class Demand(NamedTuple):
     """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
     tokens, of those that asked. `held` is the mean of the sequences in flight over the same time. `peak_tok_s` is
-    what the highest demand of late has faded to; policy consolidate keeps it."""
+    what the highest demand of late has faded to; policy consolidate keeps it. `prompt_tok_s` are the tokens of prompts
+    that had to be read for it, also a second: those that were cached where they went are not in it."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
     answer_tokens: float = 0.0
     held: float = 0.0
     peak_tok_s: float = 0.0
+    prompt_tok_s: float = 0.0
 
 
 NO_DEMAND = Demand()

@@ -6,7 +6,7 @@ import pytest
 from fakes.speeds import shipped
 
 from proxy.model import Demand, Regime, Traits
-from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, PEAK_S, aged, arrived
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, MAX_PROMPT_TOKENS, PEAK_S, aged, arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.policy import follow
 from proxy.routing.rules import Rules
@@ -34,6 +34,17 @@ def test_context_and_answer_are_the_means_of_those_that_ask_each_by_what_it_asks
         regime = arrived(regime, Traits(weight=weight, prompt_bytes=int(tokens * BYTES_PER_TOKEN)), answer)
     assert regime.demand.context_tokens == pytest.approx((10 * 100 + 10 * 300 + 80 * 1000) / 100)
     assert regime.demand.answer_tokens == pytest.approx((10 * 10 + 10 * 10 + 80 * 40) / 100)
+
+
+def test_prompts_are_counted_once_and_only_what_is_not_cached_where_they_go() -> None:
+    regime = arrived(Regime(smoothed_at_s=0.0), Traits(weight=4, prompt_bytes=4000), 256.0)
+    assert regime.demand.prompt_tok_s == pytest.approx(1000.0 / DEMAND_S), "all four answers are of one prompt"
+    later = arrived(regime, Traits(prompt_bytes=4000), 256.0, 900).demand
+    assert later.prompt_tok_s == pytest.approx(1100.0 / DEMAND_S)
+    assert arrived(regime, Traits(prompt_bytes=4000), 256.0, 1024).demand.prompt_tok_s == regime.demand.prompt_tok_s
+    assert aged(regime, DEMAND_S).prompt_tok_s == pytest.approx(regime.demand.prompt_tok_s * exp(-1.0))
+    images = arrived(Regime(smoothed_at_s=0.0), Traits(prompt_bytes=50_000_000), 256.0).demand
+    assert images.prompt_tok_s == MAX_PROMPT_TOKENS / DEMAND_S
 
 
 def test_the_peak_is_forgotten_slowly() -> None:

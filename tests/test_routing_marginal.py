@@ -25,8 +25,8 @@ from proxy.model import (
 )
 from proxy.routing.curves import Curves
 from proxy.routing.delays import Delays
-from proxy.routing.demand import BYTES_PER_TOKEN
-from proxy.routing.marginal import EXPECTED_TOKENS, MAX_PROMPT_TOKENS
+from proxy.routing.demand import BYTES_PER_TOKEN, MAX_PROMPT_TOKENS
+from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.outlook import outlook
 from proxy.routing.policy import decide, decide_by_counts
 from proxy.routing.rules import Goals, Rules
@@ -46,19 +46,20 @@ class Naive(NamedTuple):
     curves: Curves
     demand: Demand
 
-    def cost(self, role: Role, n: int, weight: int, prompt_bytes: int) -> float:
-        context = self.curves.at_context(prompt_bytes / BYTES_PER_TOKEN)
+    def cost(self, role: Role, n: int, traits: Traits) -> float:
+        weight, told = traits.weight, traits.prompt_bytes / BYTES_PER_TOKEN
+        context = self.curves.at_context(told)
         assert context.speculative is not None
         assert context.baseline is not None
         ours = Delays(context.speculative, context.prefill_tok_s[0])
         theirs = Delays(context.baseline, context.prefill_tok_s[1])
         ahead = outlook(ours, theirs, self.demand)[ROLES.index(role)]
-        decoding_s = EXPECTED_TOKENS * sum(ahead.added(n + more, 1) for more in range(weight))
+        tokens = EXPECTED_TOKENS if traits.max_tokens is None else min(EXPECTED_TOKENS, traits.max_tokens)
+        decoding_s = tokens * sum(ahead.added(n + more, 1) for more in range(weight))
         if ours.prefill_tok_s is None or theirs.prefill_tok_s is None:
             return decoding_s
-        prompt = min(prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
         speed = ours.prefill_tok_s if role is SPECULATIVE else theirs.prefill_tok_s
-        return decoding_s + prompt / speed * (n + weight)
+        return decoding_s + min(told, MAX_PROMPT_TOKENS) / speed * ahead.stopped(n + weight)
 
 
 class Pair(NamedTuple):
@@ -71,9 +72,14 @@ class Pair(NamedTuple):
 @settings(max_examples=200)
 @given(
     any_curves(),
-    st.builds(Demand, st.floats(0.0, 5000.0), st.floats(0.0, 20_000.0), st.floats(1.0, 2000.0)),
+    st.builds(Demand, st.floats(0.0, 5000.0), prompt_tok_s=st.floats(0.0, 100_000.0)),
     st.builds(Pair, st.tuples(COUNTS, COUNTS), st.tuples(FAILURES, FAILURES)),
-    st.builds(Traits, weight=st.integers(1, 40), prompt_bytes=st.integers(0, 500_000)),
+    st.builds(
+        Traits,
+        weight=st.integers(1, 40),
+        prompt_bytes=st.integers(0, 900_000),
+        max_tokens=st.none() | st.integers(1, 2000),
+    ),
     st.sampled_from([Policy.MARGINAL, Policy.AUTO]),
 )
 def test_a_request_goes_where_it_costs_less_for_any_curves_demand_counts_and_weights(
@@ -83,10 +89,7 @@ def test_a_request_goes_where_it_costs_less_for_any_curves_demand_counts_and_wei
     rules, seen = Rules(policy, curves=measured), LoadSnapshot(0.0, *loads)
     decision = decide(rules, Regime(smoothed_at_s=0.0, demand=demand), seen, traits)
     cost, other = (
-        Naive(measured, demand).cost(
-            load.role, load.in_flight + load.recent_failures, traits.weight, traits.prompt_bytes
-        )
-        for load in loads
+        Naive(measured, demand).cost(load.role, load.in_flight + load.recent_failures, traits) for load in loads
     )
     because = decision.because
     assert (because.speculative_cost_s, because.baseline_cost_s) == pytest.approx((cost, other))

@@ -14,6 +14,7 @@ from proxy.model import (
     BackendLoad,
     Because,
     Decision,
+    Demand,
     LoadSnapshot,
     Placement,
     Policy,
@@ -288,8 +289,17 @@ def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
 
 
 snapshots = st.builds(LoadSnapshot, st.floats(-10, 1000), loads(SPECULATIVE), loads(BASELINE))
+demands = st.builds(
+    Demand,
+    st.floats(0, 1e5),
+    st.floats(0, 2e5),
+    st.floats(0, 1e5),
+    st.floats(0, 1000),
+    st.floats(0, 1e5),
+    st.floats(0, 1e6),
+)
 regimes = st.just(Regime()) | st.builds(
-    Regime, roles, st.floats(-10, 1000), st.floats(0, 100), st.floats(-10, 1000), st.floats(0, 100)
+    Regime, roles, st.floats(-10, 1000), st.floats(0, 100), st.floats(-10, 1000), st.floats(0, 100), demands
 )
 some_traits = st.builds(
     Traits,
@@ -300,6 +310,7 @@ some_traits = st.builds(
     st.booleans(),
     st.booleans(),
     st.none() | roles,
+    st.none() | st.integers(1, 100_000),
 )
 
 

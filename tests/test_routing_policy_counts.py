@@ -4,7 +4,7 @@ from fakes.speeds import any_curves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.model import ROLES, BackendLoad, Decision, LoadSnapshot, Policy, Reason, Regime, Role, Traits
+from proxy.model import ROLES, BackendLoad, Decision, Demand, LoadSnapshot, Policy, Reason, Regime, Role, Traits
 from proxy.routing.policy import RequestRule, RuleKind, Rules, decide, decide_by_counts
 
 SPECULATIVE, BASELINE = ROLES
@@ -37,7 +37,9 @@ def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
 
 snapshots = st.builds(LoadSnapshot, st.floats(0, 100), loads(SPECULATIVE), loads(BASELINE))
 AGES = st.floats(0, 100)
-regimes = st.builds(Regime, roles, AGES, st.floats(0, 20), AGES, st.integers(0, 20))
+SIZES = st.floats(0, 1e5)
+demands = st.builds(Demand, *[SIZES] * 6)
+regimes = st.builds(Regime, roles, AGES, st.floats(0, 20), AGES, st.integers(0, 20), demands)
 traits = st.builds(
     Traits,
     weight=sequences,

@@ -1,4 +1,4 @@
-"""The demand: what clients lately asked for, in output tokens a second. What follows from it is in the policies."""
+"""The demand: what clients lately asked for, in tokens a second. What follows from it is in the policies."""
 
 from math import exp
 
@@ -15,6 +15,9 @@ PEAK_S = 1800.0
 # Bytes of a request's body for a token of its context: English and code in JSON.
 BYTES_PER_TOKEN = 4.0
 
+# A longer prompt is none that any of these engines takes: such a body is images, of which bytes tell nothing.
+MAX_PROMPT_TOKENS = 131_072.0
+
 
 def aged(regime: Regime, now_s: float) -> Demand:
     """The demand of `regime` as it has become by `now_s`."""
@@ -23,18 +26,26 @@ def aged(regime: Regime, now_s: float) -> Demand:
         return demand
     left = exp(-elapsed_s / DEMAND_S)
     held = regime.held + (demand.held - regime.held) * left
-    peak_tok_s = demand.peak_tok_s * exp(-elapsed_s / PEAK_S)
-    return Demand(demand.tok_s * left, demand.context_tokens, demand.answer_tokens, held, peak_tok_s)
+    peak_tok_s, prompt_tok_s = demand.peak_tok_s * exp(-elapsed_s / PEAK_S), demand.prompt_tok_s * left
+    return Demand(demand.tok_s * left, demand.context_tokens, demand.answer_tokens, held, peak_tok_s, prompt_tok_s)
 
 
-def arrived(regime: Regime, traits: Traits, tokens: float) -> Regime:
+def unread(traits: Traits, cached: int) -> float:
+    """Tokens of a request's prompt that a backend must read which has cached so many of them."""
+    return max(0.0, min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS) - cached)
+
+
+def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> Regime:
     """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
-    each of its sequences is expected to generate `tokens`."""
-    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer, mean_held, peak) = regime
+    each of its sequences is expected to generate `tokens`, and of its prompt so many are cached where it goes."""
+    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer, mean_held, peak, prompt_tok_s) = regime
     more = traits.weight * tokens / DEMAND_S
     if not more:
         return regime
     share = more / (before + more)
-    context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * share
-    demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held, peak)
+    told = traits.prompt_bytes / BYTES_PER_TOKEN
+    context += (told - context) * share
+    if told > cached:  # as `unread`, without a call
+        prompt_tok_s += (min(told, MAX_PROMPT_TOKENS) - min(cached, MAX_PROMPT_TOKENS)) / DEMAND_S
+    demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held, peak, prompt_tok_s)
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)

@@ -7,15 +7,12 @@ and it knows no limits: eligibility and room come after (policy.py).
 from proxy.model import BASELINE, NO_DEMAND, NOWHERE, SPECULATIVE, Costs, Demand, Reason, Role, Traits, Whereabouts
 from proxy.routing.buckets import Buckets
 from proxy.routing.delays import Delays
-from proxy.routing.demand import BYTES_PER_TOKEN
+from proxy.routing.demand import BYTES_PER_TOKEN, unread
 from proxy.routing.outlook import outlook
 from proxy.routing.rules import Goals
 
 # What one sequence is expected to generate where the caller does not say: as long as the mean of published traces.
 EXPECTED_TOKENS = 256.0
-
-# A longer prompt is none that any of these engines takes: such a body is images, of which bytes tell nothing.
-MAX_PROMPT_TOKENS = 131_072.0
 
 # A second beyond a goal weighs as ten of mere delay: it is kept where any backend can, and others are not held up
 # without end where none can.
@@ -54,9 +51,8 @@ def costs(
     ahead, beside = outlook(first, second, demand)
     first_s, second_s = tokens * ahead.added(speculative, weight), tokens * beside.added(baseline, weight)
     if first.prefill_tok_s is not None and second.prefill_tok_s is not None:
-        prompt = min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
-        first_s += max(0.0, prompt - where[0]) / first.prefill_tok_s * (speculative + weight)
-        second_s += max(0.0, prompt - where[1]) / second.prefill_tok_s * (baseline + weight)
+        first_s += unread(traits, where[0]) / first.prefill_tok_s * ahead.stopped(speculative + weight)
+        second_s += unread(traits, where[1]) / second.prefill_tok_s * beside.stopped(baseline + weight)
     if goals is not None:
         first_s += lateness_s(goals, first, speculative + weight, traits, tokens, cached=where[0])
         second_s += lateness_s(goals, second, baseline + weight, traits, tokens, cached=where[1])
@@ -75,8 +71,7 @@ def lateness_s(
     seconds times LATE_COUNTS. The first token comes a step after the prefill, as far as that is known."""
     step_s, late_s = delays.total(in_flight) / in_flight, 0.0
     if goals.ttft_s is not None:
-        prompt = max(0.0, min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS) - cached)
-        prefill_s = 0.0 if delays.prefill_tok_s is None else prompt / delays.prefill_tok_s
+        prefill_s = 0.0 if delays.prefill_tok_s is None else unread(traits, cached) / delays.prefill_tok_s
         late_s += max(0.0, prefill_s + step_s - goals.ttft_s)
     if goals.tpot_s is not None:
         late_s += max(0.0, step_s - goals.tpot_s) * tokens

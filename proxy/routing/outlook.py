@@ -29,6 +29,9 @@ LEAST_REACH = 128
 MAX_LOADED = 0.98
 # Less than such a share of both is not believed: somebody is there who asks, and no more may be known of him yet.
 LEAST_LOADED = 0.05
+# More than such a share of both is a burst, and ends: to reckon with it for ever spreads conversations unevenly, until
+# one backend is full and they lose what is cached. It alters nothing up to eight tenths of what both can give.
+MOST_LOADED = 0.7
 
 # Shares that are tried, first of all that are possible and twice of those between the neighbours of the best.
 _SHARES, _ROUNDS = 16, 3
@@ -43,10 +46,13 @@ _MAX_KEPT = 256
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What one sequence more costs on one backend, seconds for each of its tokens, by how many are in flight before;
-    `rise` is what each further one adds to the last of `steps`. The reading of its own prompt is not in it."""
+    `rise` is what each further one adds to the last of `steps`. The reading of its own prompt is not in it: each second
+    of that costs `stops`, with so many in flight and one, and `stops_rise` more for each beyond the last."""
 
     steps: tuple[float, ...]
     rise: float
+    stops: tuple[float, ...]
+    stops_rise: float
 
     def added(self, n: int, weight: int) -> float:
         """What `weight` sequences more cost, beside n."""
@@ -54,16 +60,23 @@ class Outlook:
             return self.steps[n]
         return sum(self._step(n + more) for more in range(weight))
 
+    def stopped(self, n: int) -> float:
+        """What a second costs in which none of n sequences, of which there is one at least, gains a token."""
+        last = len(self.stops) - 1
+        return self.stops[n - 1] if n <= last else self.stops[last] + (n - 1 - last) * self.stops_rise
+
     def _step(self, n: int) -> float:
         last = len(self.steps) - 1
         return self.steps[n] if n <= last else self.steps[last] + (n - last) * self.rise
 
 
 def outlook(first: Delays, second: Delays, demand: Demand) -> tuple[Outlook, Outlook]:
-    """Of both backends, for a demand of requests like those of `demand`."""
-    tok_s, context, answer = demand.tok_s, demand.context_tokens, demand.answer_tokens
-    level = floor(log(min(tok_s, MOST)) / STEP) if tok_s > LEAST else None
-    return _made(first, second, level, round(log(1.0 + min(context / answer, MOST)) / STEP) if answer > LEAST else 0)
+    """Of both backends, for a demand like `demand`, whose prompts are read in between."""
+    tok_s = demand.tok_s
+    if tok_s <= LEAST:
+        return _made(first, second, None, 0)
+    per_token = min(demand.prompt_tok_s / tok_s, MOST)
+    return _made(first, second, floor(log(min(tok_s, MOST)) / STEP), round(log(1.0 + per_token) / STEP))
 
 
 @lru_cache(maxsize=_MAX_KEPT)
@@ -83,7 +96,7 @@ def divided(first: Sequence[float], second: Sequence[float], tok_s: float) -> tu
     """The two parts of a demand with which the fewest are in flight in the mean, where `first` and `second` are the
     speeds of 1, 2, ... sequences; of no more than both can carry."""
     bounds = (MAX_LOADED * first[-1], MAX_LOADED * second[-1])
-    tok_s = min(max(tok_s, LEAST_LOADED * sum(bounds)), MAX_LOADED * sum(bounds))
+    tok_s = min(max(tok_s, LEAST_LOADED * sum(bounds)), MOST_LOADED * sum(bounds))
     low, high = max(0.0, tok_s - bounds[1]), min(tok_s, bounds[0])
     best = low
     for _ in range(_ROUNDS):
@@ -105,7 +118,8 @@ def costs_of(speeds: Sequence[float], tok_s: float, stall_s: float) -> Outlook:
 
     Let D(n) be what one more beside n costs and g the mean in flight: each state says demand D(n) = g - n +
     speed(n) D(n - 1). That is solved upwards from none in flight to the likeliest state and downwards from the many,
-    where speed is constant and D a straight line; the other way round an error would grow."""
+    where speed is constant and D a straight line; the other way round an error would grow. A second in which none gains
+    a token loses speed(n) tokens, each of them worth D(n - 1)."""
     held, reach = mean_held(speeds, tok_s), len(speeds)
     rise = 1.0 / (speeds[-1] - tok_s)
     costs = [0.0] * reach
@@ -117,12 +131,14 @@ def costs_of(speeds: Sequence[float], tok_s: float, stall_s: float) -> Outlook:
     cost = 0.0
     for n in range(likeliest):
         costs[n] = cost = min((held - n + (speeds[n - 1] * cost if n else 0.0)) / tok_s, _TRAPPED_S)
-    return Outlook(tuple(each - stall_s * n for n, each in enumerate(costs, 1)), rise - stall_s)
+    stops = tuple(speed * each for speed, each in zip(speeds, costs, strict=True))
+    steps = tuple(each - stall_s * stop for each, stop in zip(costs, stops, strict=True))
+    return Outlook(steps, rise - stall_s * speeds[-1] * rise, stops, speeds[-1] * rise)
 
 
 def _likeliest(speeds: Sequence[float], tok_s: float) -> int:
     """The number in flight with the greatest chance."""
-    if tok_s <= 0.0:
+    if tok_s <= LEAST:  # speeds are no less than that
         return 0
     best, at, chance = 0.0, 0, 0.0
     for n, speed in enumerate(speeds, 1):

@@ -94,8 +94,8 @@ def decide(
     because = _because(rules, current, counts, speculative.recent_failures, costs, where)
     if role is not None:
         current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
-        if excluded is None and rules.by_curves:
-            current = arrived(current, traits, tokens)
+        if excluded is None:
+            current = _counted(rules, current, traits, tokens, where[0] if role is SPECULATIVE else where[1])
     return Decision(role, reason, current, because)
 
 
@@ -127,7 +127,7 @@ def decide_by_counts(
     role, reason = SPECULATIVE, _ROOM
     if policy is _THRESHOLD:
         role, reason = current.role, _REGIME
-    busy, costs = speculative + recent_failures, None
+    busy, tokens, costs = speculative + recent_failures, expected_tokens, None
     if role is SPECULATIVE and busy and busy + weight > rules.leave_at:
         role, reason = BASELINE, _OVERFLOW
     if rules.by_curves:
@@ -140,13 +140,13 @@ def decide_by_counts(
             if recent_failures if current.role is SPECULATIVE else baseline_failures:
                 return None
             role, reason = current.role, _REGIME
-        current = arrived(current, traits, tokens)
     if rules.affine and where.home is not None:
         role, reason = affinity.settle(rules, (role, reason), where, costs, (busy + weight, baseline_failures))
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
     because = _because(rules, current, in_flight, recent_failures, costs, where)
+    current = _counted(rules, current, traits, tokens, where[0] if role is SPECULATIVE else where[1])
     return Decision(role, reason, current, because)
 
 
@@ -173,6 +173,11 @@ def _because(  # noqa: PLR0917 - by name it would take twice as long, and each d
         where.baseline_tokens,
         rules.learned,
     )
+
+
+def _counted(rules: Rules, regime: Regime, traits: Traits, tokens: float, cached: int) -> Regime:
+    """`regime` with a request in its demand that goes where so much of its prompt is cached; only curves ask for it."""
+    return arrived(regime, traits, tokens, cached) if rules.by_curves else regime
 
 
 def _hold(rules: Rules, current: Regime, in_flight: int, now_s: float) -> Regime:

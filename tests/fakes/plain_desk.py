@@ -138,7 +138,8 @@ class PlainDesk:
             left = exp(-elapsed_s / DEMAND_S)
             held = before.held + (demand.held - before.held) * left
             faded = demand.peak_tok_s * exp(-elapsed_s / PEAK_S)
-            demand = demand._replace(tok_s=demand.tok_s * left, held=held, peak_tok_s=faded)
+            read = demand.prompt_tok_s * left
+            demand = demand._replace(tok_s=demand.tok_s * left, held=held, peak_tok_s=faded, prompt_tok_s=read)
         if self.consolidates:
             asked = self.asked(demand)
             demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s))
@@ -191,8 +192,8 @@ class PlainDesk:
         counts = (seen.speculative.in_flight, seen.baseline.in_flight)
         rules, regime = self.rules, self.regime
         levels = (regime.smoothed, rules.enter_at, rules.leave_at, regime.role, seen.speculative.recent_failures)
-        cached = [self.cached(role, traits) for role in ROLES]
-        because = Because(rules.effective_policy, *counts, *levels, self.told(seen, traits), *cached)
+        there = {each: self.cached(each, traits) for each in ROLES}
+        because = Because(rules.effective_policy, *counts, *levels, self.told(seen, traits), *there.values())
         if role is None:
             return Decision(None, reason, self.regime, because), 0, False
         side, weight = self.sides[role], held(seen.of(role), traits.weight)
@@ -203,12 +204,14 @@ class PlainDesk:
             side.keep(traits.prefix, rules.affinity.cache_tokens)
         self.follow(self.in_flight, now_s)
         if self.rules.curves is not None:
-            before, context, answer, mean_held, peak_tok_s = self.regime.demand
+            before, context, answer, mean_held, peak_tok_s, read = self.regime.demand
             more = traits.weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
             context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
             answer += (self.tokens(traits) - answer) * part
-            self.regime = self.regime._replace(demand=Demand(before + more, context, answer, mean_held, peak_tok_s))
+            read += max(0.0, traits.prompt_bytes / BYTES_PER_TOKEN - there[role]) / DEMAND_S
+            demand = Demand(before + more, context, answer, mean_held, peak_tok_s, read)
+            self.regime = self.regime._replace(demand=demand)
         return Decision(role, reason, self.regime, because), weight, probe
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
@@ -326,7 +329,7 @@ class PlainDesk:
             more = n + traits.weight
             prefill_tok_s = context.prefill_tok_s[ROLES.index(role)]
             new = max(0.0, traits.prompt_bytes / BYTES_PER_TOKEN - self.cached(role, traits))
-            prefill_s = new / prefill_tok_s * more if prefill_tok_s else 0.0
+            prefill_s = new / prefill_tok_s * ahead.stopped(more) if prefill_tok_s else 0.0
             added.append(self.tokens(traits) * ahead.added(n, traits.weight) + prefill_s)
             beyond |= curve.extrapolated(more)
         return Costs(*added, beyond, seen.baseline.recent_failures)

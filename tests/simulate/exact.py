@@ -80,11 +80,13 @@ def _marginal(case: Case, rate_per_s: float) -> Table:
         delays(speeds, prefill)
         for speeds, prefill in zip((context.speculative, context.baseline), context.prefill_tok_s, strict=True)
     ]
-    both = outlook(sides[0], sides[1], Demand(rate_per_s * OUTPUT_TOKENS, case.prompt, OUTPUT_TOKENS))
+    demand = Demand(rate_per_s * OUTPUT_TOKENS, case.prompt, OUTPUT_TOKENS, prompt_tok_s=rate_per_s * case.prompt)
+    both = outlook(sides[0], sides[1], demand)
     costs = []
     for ahead, side in zip(both, sides, strict=True):
         stall_s = case.prompt / (side.prefill_tok_s or 1e9)
-        costs.append(np.array([OUTPUT_TOKENS * ahead.added(n, 1) + stall_s * (n + 1) for n in range(MOST + 1)]))
+        told = [OUTPUT_TOKENS * ahead.added(n, 1) + stall_s * ahead.stopped(n + 1) for n in range(MOST + 1)]
+        costs.append(np.array(told))
     return _cheaper(*costs)
 
 
