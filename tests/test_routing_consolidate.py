@@ -235,6 +235,53 @@ def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
     assert after.demand.held == pytest.approx(asked * Paces(speed_curve(THEIRS)).at_demand(asked))
 
 
+# ---------------------------------------------------------------- a steep rise
+
+CROSSED = of_both({1: 60.0, 16: 320.0}, {1: 40.0, 16: 640.0, 64: 1600.0})
+
+
+def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 100.0) -> Regime:
+    """So many in flight where little was asked for until now."""
+    return Regime(SPECULATIVE, since_s, 2.0, 0.0, held, Demand(tok_s, 1024.0, 256.0, 2.0))
+
+
+def test_more_in_flight_than_chance_explains_change_the_role_at_once() -> None:
+    assert follow(shared(CROSSED), crowded(8.0), 8, 0.0).role is SPECULATIVE
+    assert follow(shared(CROSSED), crowded(30.0), 30, 0.0).role is BASELINE
+
+
+def test_a_crowd_changes_nothing_within_the_dwell() -> None:
+    for passed_s, favoured in ((59.9, SPECULATIVE), (60.0, BASELINE)):
+        assert follow(shared(CROSSED), crowded(200.0, since_s=-passed_s), 200, 0.0).role is favoured
+
+
+def test_a_crowd_changes_nothing_where_the_other_would_not_serve_it_sooner_by_half() -> None:
+    nearly = of_both({1: 60.0, 64: 640.0}, {1: 60.0, 64: 760.0})
+    for held in (10.0, 30.0):
+        assert follow(shared(nearly), crowded(held), int(held), 0.0).role is SPECULATIVE
+
+
+def test_a_crowd_of_which_no_demand_is_known_changes_nothing() -> None:
+    assert follow(shared(CROSSED), crowded(200.0)._replace(demand=NO_DEMAND), 200, 0.0).role is SPECULATIVE
+
+
+@settings(max_examples=200)
+@given(any_curves(), st.floats(0.0, 300.0), st.floats(0.1, 6000.0), st.sampled_from(ROLES))
+def test_the_crowd_decides_equal_for_equal_inputs_and_never_within_the_dwell(
+    measured: Curves, held: float, tok_s: float, role: Role
+) -> None:
+    regime = crowded(held, since_s=-59.0, tok_s=tok_s)._replace(role=role)
+    assert follow(shared(measured), regime, int(held), 0.0).role is role
+    late = regime._replace(since_s=-60.0)
+    assert follow(shared(measured), late, int(held), 0.0) == follow(shared(measured), late, int(held), 0.0)
+
+
+@pytest.mark.parametrize("down", ROLES)
+def test_a_crowd_never_sends_a_request_to_one_that_is_not_eligible(down: Role) -> None:
+    loads = [BackendLoad(role, 15, None, eligible=role is not down) for role in ROLES]
+    assert decide(shared(CROSSED), crowded(30.0), LoadSnapshot(0.0, *loads), Traits()).role is down.other
+
+
 # ---------------------------------------------------------------- a favoured one that is full
 
 

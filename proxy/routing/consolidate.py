@@ -4,7 +4,7 @@ For backends on the same GPUs, where two busy ones slow each other down. Any num
 speculation is never the faster one it is never favoured. Eligibility, room and wishes are not here (policy.py).
 """
 
-from math import inf
+from math import inf, sqrt
 
 from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Placement, Reason, Regime, Role
 from proxy.routing.paces import OVERLOADED_S, Paces
@@ -12,6 +12,10 @@ from proxy.routing.rules import Rules
 
 # The other role must serve sooner by a tenth: repeats of one measurement differ by 1 to 3 %, and acceptance drifts.
 MIN_GAIN = 0.10
+
+# A burst is more in flight than twice the spread of a Poisson count above what the demand explains, and the other role
+# must then serve sooner by half: what one count tells is rough, and bursts that pass must change nothing.
+BURST_SPREADS, BURST_GAIN = 2.0, 0.50
 
 _REGIME, _OVERFLOW = Reason.REGIME, Reason.OVERFLOW
 
@@ -59,14 +63,32 @@ def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s:
     The dwell must have passed, the other role serve sooner by MIN_GAIN, and no later were demand as high again as it
     was: to be caught by the next rise on who cannot carry it costs more than a calm saves. What the change saves over a
     dwell must be more than it costs: while those in flight run out, each of their tokens waits for a step of the other
-    backend too.
+    backend too. The number in flight of this moment counts as well, see `crowding`.
     """
     if rules.paces is None or now_s - regime.since_s < rules.dwell_s:
         return False
     here, there = _here_first(rules.paces.at_context(demand.context_tokens), regime.role)
     asked = loaded(here, demand)
+    if _pays(rules, (here, there), demand, asked, smoothed, MIN_GAIN):
+        return True
+    burst = crowding(here, regime.held)
+    return burst > asked > 0.0 and _pays(rules, (here, there), demand, burst, smoothed, BURST_GAIN)
+
+
+def crowding(here: Paces, held: float) -> float:
+    """The least demand, tok/s, at which so many in flight are no more than chance. It tells of a steep rise before the
+    smoothed demand does, when those that came are already there."""
+    return here.demand_of(held - BURST_SPREADS * sqrt(held))
+
+
+def _pays(  # noqa: PLR0917 - all of them are what a change is weighed by
+    rules: Rules, both: tuple[Paces, Paces], demand: Demand, asked: float, smoothed: float, gain: float
+) -> bool:
+    """Whether a change from the first to the second of `both` saves more than it costs while `asked` are asked for."""
+    here, there = both
     here_s, there_s = here.at_demand(asked), there.at_demand(asked)
-    if here_s < (1.0 + MIN_GAIN) * there_s or here.at_demand(demand.peak_tok_s) < there.at_demand(demand.peak_tok_s):
+    peak_tok_s = max(asked, demand.peak_tok_s)
+    if here_s < (1.0 + gain) * there_s or here.at_demand(peak_tok_s) < there.at_demand(peak_tok_s):
         return False
     return asked * (here_s - there_s) * rules.dwell_s > smoothed * demand.answer_tokens * there_s
 

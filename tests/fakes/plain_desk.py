@@ -143,11 +143,16 @@ class PlainDesk:
         if self.consolidates:
             asked = self.asked(demand)
             demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s))
-            peak = Demand(demand.peak_tok_s, demand.context_tokens, demand.answer_tokens)
-            later = self.pace_s(before.role, peak) < self.pace_s(before.role.other, peak)
-            here_s, there_s = (self.pace_s(role, demand) for role in (before.role, before.role.other))
-            saved = asked * (here_s - there_s) * self.dwell_s
-            pays = not later and here_s >= 1.1 * there_s and saved > smoothed * demand.answer_tokens * there_s
+            cost = smoothed * demand.answer_tokens
+            here, there = (self.paces(role, demand) for role in (before.role, before.role.other))
+            burst = here.demand_of(before.held - 2.0 * before.held**0.5) if asked else 0.0
+            for tok_s, least in ((asked, 1.1), (burst, 1.5)):
+                here_s, there_s = here.at_demand(tok_s), there.at_demand(tok_s)
+                peak = max(tok_s, demand.peak_tok_s)
+                later = here.at_demand(peak) < there.at_demand(peak)
+                saves = tok_s * (here_s - there_s) * self.dwell_s > cost * there_s
+                pays = pays or (tok_s >= asked and not later and here_s >= least * there_s and saves)
+            there_s = there.at_demand(asked)
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
@@ -158,10 +163,13 @@ class PlainDesk:
         self.regime = Regime(role, since_s, smoothed, now_s, in_flight, demand)
 
     def pace_s(self, role: Role, demand: Demand) -> float:
+        return self.paces(role, demand).at_demand(self.asked(demand))
+
+    def paces(self, role: Role, demand: Demand) -> Paces:
         assert self.rules.curves is not None
         curve = self.rules.curves.at_context(demand.context_tokens).of(role)
         assert curve is not None
-        return Paces(curve).at_demand(self.asked(demand))
+        return Paces(curve)
 
     def asked(self, demand: Demand) -> float:
         """The demand, or that at which so many are in flight on the favoured one."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from simulate.alternating import Alternating
 from simulate.contests import STATIC, Contest, Score, held, policy_of
 from simulate.exact import Case, bench_of, judged
 
@@ -15,11 +16,14 @@ from proxy.lab.simulation.arms import arm
 from proxy.lab.simulation.arrivals import Gamma
 from proxy.lab.simulation.sharing import Bounds
 from proxy.lab.simulation.trial import Trial
-from proxy.model import ROLES, Placement
+from proxy.model import ROLES, SPECULATIVE, Placement
+from proxy.routing import consolidate
 
 # Speeds that cross twice; that cross once, sharply; that never cross; that cross the other way round.
 TWICE, SHARPLY = "rtx6kpro_glm51_dcp4_ctx0", "h200_llama8b_sglang_tree_2_4_16"
 NEVER, REVERSE = "seed", "rtx6kpro_qwen35_397b_awq_vllm_ctx64k"
+# Requests a second in the mean of a calm and a rise, on SHARPLY: 3 and then 21.
+STEEP_PER_S = 12.0
 
 
 @cache
@@ -59,6 +63,20 @@ def test_load_that_comes_and_goes_is_not_followed_to_an_engine_that_cannot_carry
     found = score(SHARPLY, Placement.SHARED, 0.4, "alternating:60")
     assert above_the_better(found, Placement.SHARED) <= 0.1
     assert max(found.mean_s[way] for way in STATIC) > 3 * found.mean_s["consolidate"]
+
+
+def most_on_speculation_in_a_rise() -> int:
+    """Sixty seconds of calm, then steeply more than it can carry, while nothing like that has been before."""
+    bench = bench_of(SHARPLY, Placement.SHARED)
+    bounds = {role: Bounds(bench.max_in_flight, KV_TOKENS[role], bench.curve.prefill_tokens_per_s) for role in ROLES}
+    trial = Trial(arm("consolidate", bench), bounds, Alternating(0.1, 0.7, 60.0).source(STEEP_PER_S, 1))
+    return trial.run(0, 1500).most[SPECULATIVE]
+
+
+def test_a_steep_rise_is_seen_before_it_has_piled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = most_on_speculation_in_a_rise()
+    monkeypatch.setattr(consolidate, "BURST_SPREADS", 1e9)
+    assert seen < 0.75 * most_on_speculation_in_a_rise()
 
 
 @pytest.mark.parametrize("placement", Placement)
