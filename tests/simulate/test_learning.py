@@ -41,16 +41,16 @@ def test_right_curves_are_not_made_worse_by_scatter() -> None:
 
 @pytest.mark.parametrize("prior", [Scaled(3.0), swapped])
 def test_curves_of_another_machine_are_corrected(prior: Scaled) -> None:
-    found = compared(Study(KIMI, 0.4, prior), 1, LAST)
-    assert found.unlearned(FIRST, LAST) > 0.04
+    found = compared(Study(TREE, 0.4, prior), 1, LAST)
+    assert found.unlearned(FIRST, LAST) > 0.1
     assert found.regret(FIRST, LAST) <= 0.03
 
 
-@pytest.mark.parametrize("telling", [Lying(3.0), Lying(1 / 3), broken])
-def test_engines_that_tell_what_is_not_true_do_little_harm(telling: Telling) -> None:
+@pytest.mark.parametrize(("telling", "suspends"), [(Lying(3.0), False), (Lying(1 / 3), True), (broken, None)])
+def test_engines_that_tell_what_is_not_true_do_little_harm(telling: Telling, suspends: bool | None) -> None:
     found = compared(Study(KIMI, 0.4, right, telling), 1, LAST)
     assert found.harm(0, LAST) <= 0.05
-    assert telling is broken or found.ours.suspended >= 1
+    assert suspends is None or suspends == (found.ours.suspended > 0)
 
 
 def test_the_favoured_role_does_not_flap_by_what_is_learned() -> None:
