@@ -15,6 +15,8 @@ WITHIN_S = 15.0
 MOST_MORE = 1.1
 # Within one look it may have so much more than all that was in flight: what is beyond was never decoding.
 MOST_AT_ONCE = 1.2
+# A clock is believed once it has been watched for so long: what prompts take is not known from the first on.
+WATCHED_S = 5.0
 
 # An engine whose batch is so many times what it was given, and one more, serves others too: its own word is all there
 # is then.
@@ -30,6 +32,7 @@ class Clock:
     begun_s: float = 0.0
     batch: float = 0.0
     held: float = 0.0
+    watched_s: float = 0.0
 
     def look(
         self, gained: Sequence[float], held: tuple[float, float], decoding: float, ranks: int, elapsed_s: float
@@ -40,12 +43,13 @@ class Clock:
         area_s, square_s = held
         if not (steps > 0.0 and 0.0 < area_s <= square_s and isfinite(batches) and 0.0 <= busy_us < float("inf")):
             return True
+        self.watched_s += elapsed_s
         left = exp(-elapsed_s / WITHIN_S)
         self.stepped_s = self.stepped_s * left + busy_us * 1e-6
         self.begun_s = self.begun_s * left + area_s * decoding
         self.batch += (batches / steps * ranks - self.batch) * (1.0 - left)
         self.held += (square_s / area_s - self.held) * (1.0 - left)
-        return self.serves_others or busy_us * 1e-6 <= MOST_AT_ONCE * area_s
+        return self.serves_others or (self.watched_s >= WATCHED_S and busy_us * 1e-6 <= MOST_AT_ONCE * area_s)
 
     @property
     def serves_others(self) -> bool:
@@ -55,4 +59,5 @@ class Clock:
     @property
     def holds_more(self) -> bool:
         """Whether steps seem to take longer than anything could have decoded."""
-        return not self.serves_others and self.stepped_s > MOST_MORE * self.begun_s
+        watched = self.watched_s >= WATCHED_S
+        return watched and not self.serves_others and self.stepped_s > MOST_MORE * self.begun_s

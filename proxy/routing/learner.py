@@ -5,7 +5,7 @@ believed in belief.py, which requests are sent to learn from in probing.py, and 
 harm.py. Who feeds it and takes its curves over is the desk's learning (dispatch/learning.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from typing import NamedTuple
@@ -40,8 +40,10 @@ GATHER_S = 10.0
 # Time constant of the prompt tokens that a backend is asked to read, and the share of its time at most in which it is
 # taken to read them: beyond that it would hardly decode.
 ASKED_S, MOST_PREFILL = 30.0, 0.7
-# The part of that time that must have passed at least for a mean to be made of what was heard.
-LEAST_HEARD = 0.05
+# The part of that time that must have passed at least for a mean to be made of what was asked.
+LEAST_PLACED = 0.2
+# Tokens that were read for each that was guessed from the size of a body, at most: beyond, usage is no number.
+MOST_READ = 4.0
 
 # A backend may run so many times what the proxy gave it, and some more: others may use it too, and clients may have
 # left. More is a broken count.
@@ -110,8 +112,9 @@ class Side:
     context_tokens: float = 0.0
     told_at_s: float = float("-inf")
     prompt_tok_s: float = 0.0
-    heard_at_s: float = float("inf")
-    heard_share: float = 0.0
+    placed_at_s: float = float("inf")
+    placed_share: float = 0.0
+    read_share: float = 1.0
     answered_at_s: float = float("-inf")
     busy_share: float = 0.0
     unbegun_s: float = 0.0
@@ -124,19 +127,27 @@ class Side:
         """Of the time that requests are in flight, the part that follows their first token."""
         return 1.0 - self.unbegun_s / self.lasted_s if self.lasted_s > 0.0 else 1.0
 
-    def heard(self, answer: Answer, prefill_tok_s: float | None, now_s: float) -> None:
-        """Take in what was asked, and how much of the time prompts are read, in which nobody decodes."""
+    def placed(self, context_tokens: float, prefill_tok_s: float | None, now_s: float) -> None:
+        """Take in what is asked: the mean context, and how much of the time prompts are read, in which nobody
+        decodes."""
+        self.context_tokens += (context_tokens - self.context_tokens) * (NEWEST if self.context_tokens else 1.0)
+        left = exp(-max(0.0, now_s - self.placed_at_s) / ASKED_S)
+        self.placed_at_s = now_s
+        self.prompt_tok_s = self.prompt_tok_s * left + max(0.0, context_tokens) / ASKED_S
+        self.placed_share = 1.0 - (1.0 - self.placed_share) * left  # of the time constant, since the start
+        told = self.prompt_tok_s * self.read_share / max(LEAST_PLACED, self.placed_share)
+        self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, told / prefill_tok_s)
+
+    def heard(self, answer: Answer) -> None:
+        """Take in how much of what was asked had to be read, and how long answers wait for their first token."""
+        if answer.context_tokens > 0.0:
+            share = min(MOST_READ, max(0.0, answer.uncached_tokens / answer.context_tokens))
+            self.read_share += NEWEST * (share - self.read_share)
         if answer.tpot_s is not None:  # long answers are in flight for longer
             unbegun_share = min(MOST_UNBEGUN, max(0.0, answer.unbegun_share))
             lasted_s = min(MOST_LASTED_S, answer.tokens * answer.tpot_s) / (1.0 - unbegun_share)
             self.unbegun_s += NEWEST * (unbegun_share * lasted_s - self.unbegun_s)
             self.lasted_s += NEWEST * (lasted_s - self.lasted_s)
-        left = exp(-max(0.0, now_s - self.heard_at_s) / ASKED_S)
-        self.heard_at_s = now_s
-        self.prompt_tok_s = self.prompt_tok_s * left + max(0.0, answer.uncached_tokens) / ASKED_S
-        self.heard_share = 1.0 - (1.0 - self.heard_share) * left  # of the time constant, since the start
-        told = self.prompt_tok_s / max(LEAST_HEARD, self.heard_share)
-        self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, told / prefill_tok_s)
 
 
 class Learner:
@@ -154,10 +165,10 @@ class Learner:
 
     # ------------------------------------------------------------ evidence
 
-    def placed(self, role: Role, context_tokens: float) -> None:
+    def placed(self, role: Role, context_tokens: float, now_s: float) -> None:
         """A request with so much context goes to a backend."""
-        side = self.sides[role]
-        side.context_tokens += (context_tokens - side.context_tokens) * (NEWEST if side.context_tokens else 1.0)
+        prefill_tok_s = self.curves.at_context(context_tokens).prefill_tok_s[ROLES.index(role)]
+        self.sides[role].placed(context_tokens, prefill_tok_s, now_s)
 
     def polled(self, role: Role, look: Look) -> None:
         """Take in a poll of an engine. Of two in a row, the difference tells."""
@@ -192,16 +203,19 @@ class Learner:
             if abs(jump) > CERTAIN * sqrt(seen.variance):
                 side.belief.move(jump, looks[1].at_s)
                 side.alone = side.alone._replace(tokens=now.tokens)
-        elif not side.clock.holds_more and other.alone is not None and (own := parted(now, other.alone, held, _total(beside))) is not None:
+        elif (
+            not side.clock.holds_more
+            and other.alone is not None
+            and (own := parted(now, other.alone, held, _total(beside))) is not None
+        ):
             self._believe(side, Told(bucket, own, log(own.ratio(_total(curve)))), looks[1].at_s)
 
     def answered(self, role: Role, answer: Answer, now_s: float) -> Told | None:
         """Take in an answer of one sequence; what it tells of its backend, None where that is nothing."""
         side = self.sides[role]
         bucket = self._bucket(answer.context_tokens)
-        context = self.curves.contexts[bucket]
-        curve, prefill_tok_s = context.of(role), context.prefill_tok_s[ROLES.index(role)]
-        side.heard(answer, prefill_tok_s, now_s)
+        curve = self.curves.contexts[bucket].of(role)
+        side.heard(answer)
         if answer.tpot_s is None or answer.in_flight is None or curve is None or (self._shared and answer.beside):
             return None
         if 0.0 <= now_s - side.answered_at_s < ANSWERS_APART_S:
@@ -302,7 +316,7 @@ def _total(curve: SpeedCurve) -> Callable[[float], float]:
 
 
 def _is_little(before: Look, look: Look) -> bool:
-    """Whether an engine has counted some steps, and too few for a word on its speed yet: the next look may have more."""
+    """Whether an engine has counted some steps, and too few for a word on its speed yet."""
     old, new = before.load.moments, look.load.moments
     if old is None or new is None or not 0.0 < look.at_s - before.at_s <= GATHER_S or min(len(old), len(new)) < 2:
         return False

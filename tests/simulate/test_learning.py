@@ -1,10 +1,10 @@
 """Learning pays where curves are wrong and costs little where they are right. scripts/prove_learning has more."""
 
 import pytest
-from simulate.learning import Compared, Scaled, Study, compared, flat, right, swapped
-from simulate.tellings import Lying, Telling, broken, counters, nothing, plainly
+from simulate.learning import Compared, Prior, Scaled, Study, compared, flat, right, swapped, trial_of
+from simulate.tellings import EveryStep, FromLaunch, Lying, Telling, Unbroken, broken, counters, nothing, plainly
 
-from proxy.model import Placement
+from proxy.model import SPECULATIVE, Placement
 
 KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21"
 FIRST, LAST = 500, 1500
@@ -57,3 +57,23 @@ def test_the_favoured_role_does_not_flap_by_what_is_learned() -> None:
     found = compared(Study(KIMI, 0.3, right, placement=Placement.SHARED, noise=0.05), 1, LAST)
     assert found.ours.switches <= found.static.switches + 1
     assert found.harm(0, LAST) <= 0.02
+
+
+@pytest.mark.parametrize("steps", [EveryStep, FromLaunch, Unbroken])
+@pytest.mark.parametrize("load", [0.01, 0.03])
+def test_idle_time_between_steps_is_not_learned(steps: type[EveryStep], load: float) -> None:
+    trial = trial_of(Study(TREE, load, steps=steps), 1)
+    trial.run(0, FIRST)
+    learning = trial.desk.learning
+    assert learning is not None and learning.harm.suspended == 0
+    side = learning.learner.sides[SPECULATIVE]
+    assert side.seen > 100
+    assert [side.line.ratio(0, n) for n in (1.0, 2.0)] == pytest.approx([1.0, 1.0], abs=0.06)
+
+
+@pytest.mark.parametrize("prior", [flat, right])
+@pytest.mark.parametrize("steps", [FromLaunch, Unbroken])
+def test_steps_with_prompts_in_them_and_steps_left_out_lead_nobody_astray(prior: Prior, steps: type[EveryStep]) -> None:
+    found = compared(Study(TREE, 0.4, prior, steps=steps), 1, LAST)
+    assert found.regret(0, FIRST) <= 0.05
+    assert found.regret(FIRST, LAST) <= 0.04
