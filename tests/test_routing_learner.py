@@ -127,7 +127,7 @@ def test_steps_with_prompts_in_them_are_taken_for_a_count_of_tokens() -> None:
     curve = prefill.contexts[0].speculative
     assert curve is not None
     for second in range(60):
-        learner.placed(SPECULATIVE, 4000.0 * busy, float(second))
+        learner.placed(SPECULATIVE, 4000.0 * busy)
         us = 1e6 * 2.0 * curve.seconds_per_token(n) / (1.0 - busy)  # a step with its share of prompts
         moments = tuple(second * 1e6 / us * each for each in (1.0, n, us, n * n, n * us, 2.0 * n))
         held = (float(n * second), float(n * n * second))
@@ -181,7 +181,7 @@ def test_time_in_which_prompts_are_read_is_not_held_against_decoding() -> None:
     curve = prefill.contexts[0].speculative
     assert curve is not None
     for second in range(200):
-        learner.placed(SPECULATIVE, 2000.0 * busy, float(second))  # a byte was taken for half of what it is
+        learner.placed(SPECULATIVE, 2000.0 * busy)  # a byte was taken for half of what it is
         answer = Answer(2000.0 * busy, 4000.0 * busy, 200, curve.seconds_per_token(4) / (1.0 - busy), 4.0)
         learner.answered(SPECULATIVE, answer, float(second))
     learner.turn(200.0)
@@ -237,7 +237,7 @@ def test_any_evidence_whatever_leaves_curves_within_bounds(
             learner.polled(role, one)
         else:
             learner.answered(role, one, now_s)
-            learner.placed(role, one.context_tokens, now_s)
+            learner.placed(role, one.context_tokens)
         learner.turn(now_s)
     for now, before in zip(learner.corrected.contexts, given_curves.contexts, strict=True):
         for role in ROLES:

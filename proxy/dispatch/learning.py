@@ -166,7 +166,7 @@ class Learning:
         one.note(first.book.in_flight + (more if role is SPECULATIVE else 0), now_s)
         other.note(second.book.in_flight + (more if role is not SPECULATIVE else 0), now_s)
         if role is not None:
-            self.learner.placed(role, traits.prompt_bytes / BYTES_PER_TOKEN, now_s)
+            self.learner.placed(role, traits.prompt_bytes / BYTES_PER_TOKEN)
         return decision
 
     def _may_probe(self, role: Role, backends: tuple[Backend, Backend], now_s: float) -> bool:

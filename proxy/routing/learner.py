@@ -41,7 +41,7 @@ GATHER_S = 10.0
 # taken to read them: beyond that it would hardly decode.
 ASKED_S, MOST_PREFILL = 30.0, 0.7
 # The part of that time that must have passed at least for a mean to be made of what was asked.
-LEAST_PLACED = 0.2
+LEAST_LOOKED = 0.05
 # Tokens that were read for each that was guessed from the size of a body, at most: beyond, usage is no number.
 MOST_READ = 4.0
 
@@ -112,8 +112,9 @@ class Side:
     context_tokens: float = 0.0
     told_at_s: float = float("-inf")
     prompt_tok_s: float = 0.0
-    placed_at_s: float = float("inf")
-    placed_share: float = 0.0
+    asked_tokens: float = 0.0
+    looked_at_s: float = float("inf")
+    looked_share: float = 0.0
     read_share: float = 1.0
     answered_at_s: float = float("-inf")
     busy_share: float = 0.0
@@ -127,15 +128,19 @@ class Side:
         """Of the time that requests are in flight, the part that follows their first token."""
         return 1.0 - self.unbegun_s / self.lasted_s if self.lasted_s > 0.0 else 1.0
 
-    def placed(self, context_tokens: float, prefill_tok_s: float | None, now_s: float) -> None:
-        """Take in what is asked: the mean context, and how much of the time prompts are read, in which nobody
-        decodes."""
+    def placed(self, context_tokens: float) -> None:
+        """Take in what is asked."""
         self.context_tokens += (context_tokens - self.context_tokens) * (NEWEST if self.context_tokens else 1.0)
-        left = exp(-max(0.0, now_s - self.placed_at_s) / ASKED_S)
-        self.placed_at_s = now_s
-        self.prompt_tok_s = self.prompt_tok_s * left + max(0.0, context_tokens) / ASKED_S
-        self.placed_share = 1.0 - (1.0 - self.placed_share) * left  # of the time constant, since the start
-        told = self.prompt_tok_s * self.read_share / max(LEAST_PLACED, self.placed_share)
+        self.asked_tokens += max(0.0, context_tokens)
+
+    def reckon(self, prefill_tok_s: float | None, now_s: float) -> None:
+        """Reckon how much of the time prompts are read, in which nobody decodes."""
+        left = exp(-max(0.0, now_s - self.looked_at_s) / ASKED_S)
+        self.looked_at_s = now_s
+        self.prompt_tok_s = self.prompt_tok_s * left + self.asked_tokens / ASKED_S
+        self.asked_tokens = 0.0
+        self.looked_share = 1.0 - (1.0 - self.looked_share) * left  # of the time constant, since the start
+        told = self.prompt_tok_s * self.read_share / max(LEAST_LOOKED, self.looked_share)
         self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, told / prefill_tok_s)
 
     def heard(self, answer: Answer) -> None:
@@ -165,10 +170,9 @@ class Learner:
 
     # ------------------------------------------------------------ evidence
 
-    def placed(self, role: Role, context_tokens: float, now_s: float) -> None:
+    def placed(self, role: Role, context_tokens: float) -> None:
         """A request with so much context goes to a backend."""
-        prefill_tok_s = self.curves.at_context(context_tokens).prefill_tok_s[ROLES.index(role)]
-        self.sides[role].placed(context_tokens, prefill_tok_s, now_s)
+        self.sides[role].placed(context_tokens)
 
     def polled(self, role: Role, look: Look) -> None:
         """Take in a poll of an engine. Of two in a row, the difference tells."""
@@ -180,7 +184,9 @@ class Learner:
         if before is None or not 0.0 < look.at_s - before.at_s <= APART_S:
             return
         bucket = self._bucket(side.context_tokens)
-        curve = self.curves.contexts[bucket].of(role)
+        context = self.curves.contexts[bucket]
+        curve = context.of(role)
+        side.reckon(context.prefill_tok_s[ROLES.index(role)], look.at_s)
         seen = _between(before, look, side)
         if seen is None or curve is None or not _credible(seen, before, look):
             return
@@ -214,7 +220,9 @@ class Learner:
         """Take in an answer of one sequence; what it tells of its backend, None where that is nothing."""
         side = self.sides[role]
         bucket = self._bucket(answer.context_tokens)
-        curve = self.curves.contexts[bucket].of(role)
+        context = self.curves.contexts[bucket]
+        curve = context.of(role)
+        side.reckon(context.prefill_tok_s[ROLES.index(role)], now_s)
         side.heard(answer)
         if answer.tpot_s is None or answer.in_flight is None or curve is None or (self._shared and answer.beside):
             return None
