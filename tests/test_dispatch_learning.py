@@ -11,12 +11,11 @@ from proxy.dispatch import Assignment, Desk
 from proxy.model import ChangeKind, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts, Role, Traits, Usage
 from proxy.routing.harm import SUSPENDED_S
 
-CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 99.0, 8: 400.0, 64: 1900.0})
-STEPS = 100.0
+CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 95.0, 8: 400.0, 64: 1900.0})
 
 
 class LearningRig(Rig):
-    """A desk that learns, with engines that tell as many steps of one batch as are asked of them."""
+    """A desk that learns, with engines that tell of steps of one batch all the time."""
 
     def __init__(self, policy: Policy = Policy.MARGINAL, **rules: Any) -> None:
         super().__init__()
@@ -32,7 +31,7 @@ class LearningRig(Rig):
             self.now_s += 1.0
             us = 1e6 * slower * 2.0 * curve.seconds_per_token(n)
             for place, more in enumerate((1.0, n, us, n * n, n * us, n * 2.0)):
-                self.sums[role][place] += STEPS * more
+                self.sums[role][place] += 1e6 / us * more
             load = EngineLoad(n, 0, moments=tuple(self.sums[role]))
             self.desk.observe_load(self.desk.backend(role), load)
 

@@ -3,24 +3,28 @@
 from math import log
 
 import pytest
-from fakes.speeds import of_both
+from fakes.speeds import bucket, curves, of_both
 
 from proxy.model import (
     BASELINE,
     SPECULATIVE,
+    BackendLoad,
     Because,
     Costs,
     Decision,
     Demand,
+    LoadSnapshot,
     Placement,
     Policy,
     Reason,
     Regime,
     Traits,
+    Whereabouts,
 )
 from proxy.routing.evidence import Seen
 from proxy.routing.harm import LEAST_ANSWERS, LEAST_S, LONGEST_S, SUSPENDED_S, WINDOW_S, Choice, Harm, measured_choice
 from proxy.routing.learner import Told
+from proxy.routing.policy import decide
 from proxy.routing.rules import Rules
 
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 60.0, 8: 400.0, 64: 1900.0})
@@ -125,6 +129,17 @@ def test_the_measured_choice_is_what_marginal_would_have_made_of_the_same_counts
         choice = measured_choice(rules, Decision(SPECULATIVE, Reason.CHEAPER, Regime(), because), Traits(), 100.0)
         assert choice is not None and choice.role is role
         assert min(choice.costs_s) == choice.costs_s[0 if role is SPECULATIVE else 1]
+
+
+def test_the_measured_choice_has_the_demand_and_the_cached_tokens_of_the_decision() -> None:
+    prefilled = curves(bucket({1: 100.0, 8: 480.0}, {1: 60.0, 8: 400.0}, prefill_tok_s=(4000.0, 4000.0)))
+    rules, traits = Rules(Policy.MARGINAL, curves=prefilled), Traits(prompt_bytes=16_000)
+    regime = Regime(smoothed_at_s=0.0, demand=Demand(400.0, 1000.0, 200.0))
+    snapshot = LoadSnapshot(0.0, BackendLoad(SPECULATIVE, 2), BackendLoad(BASELINE, 2))
+    decision = decide(rules, regime, snapshot, traits, expected_tokens=200.0, where=Whereabouts(0, 3000))
+    choice = measured_choice(rules, decision._replace(regime=regime), traits, 200.0)
+    assert choice is not None and decision.because.costs is not None
+    assert choice.costs_s == decision.because.costs[:2]
 
 
 def test_the_measured_choice_of_consolidate_needs_the_gain_of_a_change() -> None:

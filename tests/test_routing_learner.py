@@ -111,14 +111,54 @@ def test_sums_that_began_anew_in_between_are_no_evidence() -> None:
 
 
 def test_more_than_the_proxy_gave_is_a_broken_count() -> None:
+    learner, believed = Learner(CURVES), []
+    for ranks in (1, 8):
+        for second in range(10):
+            moments = tuple(second * each for each in (10.0, 40.0, 5e5, 160.0, 2e6, 80.0))
+            load = EngineLoad(4, 0, moments=moments, ranks=ranks)
+            learner.polled(SPECULATIVE, Look(load, 10.0 * ranks + second, (4.0 * second, 16.0 * second)))
+        believed.append(learner.sides[SPECULATIVE].seen)
+    assert 0 < believed[0] == believed[1]
+
+
+def test_steps_with_prompts_in_them_are_taken_for_a_count_of_tokens() -> None:
+    prefill = curves(bucket({1: 100.0, 8: 480.0}, {1: 60.0, 8: 400.0}, prefill_tok_s=(4000.0, 4000.0)))
+    learner, busy, n = Learner(prefill), 0.4, 4
+    curve = prefill.contexts[0].speculative
+    assert curve is not None
+    for second in range(60):
+        learner.placed(SPECULATIVE, 4000.0 * busy)
+        us = 1e6 * 2.0 * curve.seconds_per_token(n) / (1.0 - busy)  # a step with its share of prompts
+        moments = tuple(second * 1e6 / us * each for each in (1.0, n, us, n * n, n * us, 2.0 * n))
+        held = (float(n * second), float(n * n * second))
+        learner.polled(SPECULATIVE, Look(EngineLoad(n, 0, moments=moments), float(second), held))
+    learner.turn(60.0)
+    assert learner.sides[SPECULATIVE].seen > 40
+    assert by(learner, SPECULATIVE, n) == pytest.approx(1.0, abs=0.04)
+
+
+def test_an_engine_that_leaves_most_steps_out_is_waited_for() -> None:
+    learner, curve = Learner(CURVES), CURVES.contexts[0].speculative
+    assert curve is not None
+    for second in range(60):
+        us = 1e6 * 2.0 * 2.0 * curve.seconds_per_token(2)
+        moments = tuple(second * each for each in (1.0, 2, us, 4, 2 * us, 4.0))
+        look = Look(EngineLoad(2, 0, moments=moments), float(second), (3.0 * second, 9.0 * second))
+        learner.polled(SPECULATIVE, look)
+    learner.turn(60.0)
+    assert by(learner, SPECULATIVE, 2) == pytest.approx(2.0, rel=0.1)
+
+
+def test_where_nothing_that_an_engine_tells_can_be_true_answers_count() -> None:
     learner = Learner(CURVES)
-    for ranks, believed in ((1, 1), (8, 1)):
-        for second, moments in enumerate(((0.0,) * 6, (10.0, 40.0, 5e5, 160.0, 2e6, 80.0))):
-            held = (4.0 * second, 16.0 * second)
-            learner.polled(
-                SPECULATIVE, Look(EngineLoad(4, 0, moments=moments, ranks=ranks), 10.0 * ranks + second, held)
-            )
-        assert learner.sides[SPECULATIVE].seen == believed
+    curve = CURVES.contexts[0].speculative
+    assert curve is not None
+    for second in range(60):
+        moments = (1e3 * second, 1e3 * second, 1e9 * second, 1e3 * second, 1e9 * second, 1.0 * second)
+        learner.polled(SPECULATIVE, Look(EngineLoad(1, 0, moments=moments), float(second)))
+        learner.answered(SPECULATIVE, Answer(1024.0, 0.0, 200, 2.0 * curve.seconds_per_token(1), 1.0), second + 0.5)
+    learner.turn(60.0)
+    assert by(learner, SPECULATIVE, 1) == pytest.approx(2.0, rel=0.1)
 
 
 def test_answers_count_where_polls_are_silent_and_only_there() -> None:
@@ -141,7 +181,8 @@ def test_time_in_which_prompts_are_read_is_not_held_against_decoding() -> None:
     curve = prefill.contexts[0].speculative
     assert curve is not None
     for second in range(200):
-        answer = Answer(1024.0, 4000.0 * busy, 200, curve.seconds_per_token(4) / (1.0 - busy), 4.0)
+        learner.placed(SPECULATIVE, 2000.0 * busy)  # a byte was taken for half of what it is
+        answer = Answer(2000.0 * busy, 4000.0 * busy, 200, curve.seconds_per_token(4) / (1.0 - busy), 4.0)
         learner.answered(SPECULATIVE, answer, float(second))
     learner.turn(200.0)
     assert by(learner, SPECULATIVE, 4) == pytest.approx(1.0, abs=0.04)

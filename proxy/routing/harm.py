@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from proxy.model import BASELINE, ROLES, SPECULATIVE, Decision, Role, Traits
+from proxy.model import BASELINE, ROLES, SPECULATIVE, Decision, Role, Traits, Whereabouts
 from proxy.routing import consolidate, marginal
 from proxy.routing.belief import NO_LINE, Belief, Line
 from proxy.routing.learner import Told
@@ -122,7 +122,7 @@ class Harm:
 
 
 def measured_choice(measured: Rules, decision: Decision, traits: Traits, tokens: float) -> Choice | None:
-    """What the measured curves would have made of a request with the counts that it was decided by."""
+    """What the measured curves would have made of a request with the counts and the demand that it was decided by."""
     because = decision.because
     failures = 0 if because.costs is None else because.costs.baseline_failures
     if measured.paces is not None:
@@ -130,7 +130,16 @@ def measured_choice(measured: Rules, decision: Decision, traits: Traits, tokens:
     if measured.delays is None:
         return None
     counts = (because.speculative_in_flight + because.recent_failures, because.baseline_in_flight)
-    told = marginal.costs(measured.delays, traits, tokens, counts, failures, goals=measured.goals)
+    told = marginal.costs(
+        measured.delays,
+        traits,
+        tokens,
+        counts,
+        failures,
+        demand=decision.regime.demand,
+        goals=measured.goals,
+        where=Whereabouts(because.speculative_cached, because.baseline_cached),
+    )
     return Choice((told.speculative_s, told.baseline_s), marginal.prefer(told)[0])
 
 

@@ -5,16 +5,17 @@ believed in belief.py, which requests are sent to learn from in probing.py, and 
 harm.py. Who feeds it and takes its curves over is the desk's learning (dispatch/learning.py).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from typing import NamedTuple
 
 from proxy.model import ROLES, SPECULATIVE, EngineLoad, Role
 from proxy.routing.belief import NO_LINE, Belief, Line, bin_middle, bin_of
+from proxy.routing.clock import Clock
 from proxy.routing.contention import Alone, parted, steps
 from proxy.routing.curves import LEAST, MOST, ContextCurves, Curves, SpeedCurve, SpeedPoint
-from proxy.routing.evidence import Seen, by_answer, by_counter, by_moments
+from proxy.routing.evidence import LEAST_STEPS, Seen, by_answer, by_counter, by_moments
 
 # A correction that moves no point by more than this moves next to no request: it is left until it is more.
 MATERIAL = 0.015
@@ -25,7 +26,7 @@ TELLING = 0.05
 # which nothing else runs.
 MOST_A_TURN = 2
 
-# After so long without decode moments an engine is taken to have none, and answers speak for it.
+# After so long without a word that can be true an engine is taken to have none, and answers speak for it.
 SILENT_S = 30.0
 # Answers of one backend are looked at so seldom at most: twenty a second tell as much as hundreds, and each look takes
 # some 15 us.
@@ -33,12 +34,16 @@ ANSWERS_APART_S = 0.05
 
 # Two looks that lie further apart are not put together: too much may have happened in between.
 APART_S = 60.0
+# So long at most the first of two is kept while an engine counts too few steps to tell anything.
+GATHER_S = 10.0
 
 # Time constant of the prompt tokens that a backend is asked to read, and the share of its time at most in which it is
 # taken to read them: beyond that it would hardly decode.
 ASKED_S, MOST_PREFILL = 30.0, 0.7
-# The part of that time that must have passed at least for a mean to be made of what was heard.
-LEAST_HEARD = 0.05
+# The part of that time that must have passed at least for a mean to be made of what was asked.
+LEAST_LOOKED = 0.05
+# Tokens that were read for each that was guessed from the size of a body, at most: beyond, usage is no number.
+MOST_READ = 4.0
 
 # A backend may run so many times what the proxy gave it, and some more: others may use it too, and clients may have
 # left. More is a broken count.
@@ -51,17 +56,23 @@ LONGER, LATE_S = 1.2, 5.0
 # What a step yields on shared GPUs has changed where it differs by so many standard deviations.
 CERTAIN = 4.0
 
+# The part of its time in flight that an answer waits for its first token at most: beyond, it tells nothing of the rest.
+MOST_UNBEGUN = 0.9
+# A longer answer counts as one of an hour.
+MOST_LASTED_S = 3600.0
+
 # Weight of the newest answer in the mean context of a backend's requests: the last twenty decide it.
 NEWEST = 0.05
 
 
 class Look(NamedTuple):
-    """One poll of an engine. `held` are the desk's own sums of in flight and of its square, times seconds. `beside` may
-    have disturbed it on shared GPUs: the requests of the other backend since its start, and its sequences now."""
+    """One poll of an engine. `held` are the desk's own sums of in flight and of its square, times seconds, None where
+    it has none. `beside` may have disturbed it on shared GPUs: the requests of the other backend since its start, and
+    its sequences now."""
 
     load: EngineLoad
     at_s: float
-    held: tuple[float, float] = (0.0, 0.0)
+    held: tuple[float, float] | None = None
     beside: tuple[int, int] = (0, 0)
 
 
@@ -99,25 +110,49 @@ class Side:
     look: Look | None = None
     alone: Alone | None = None
     context_tokens: float = 0.0
-    moments_at_s: float = float("-inf")
-    counted_at_s: float = float("-inf")
+    told_at_s: float = float("-inf")
     prompt_tok_s: float = 0.0
-    heard_at_s: float = float("inf")
-    heard_share: float = 0.0
+    asked_tokens: float = 0.0
+    looked_at_s: float = float("inf")
+    looked_share: float = 0.0
+    read_share: float = 1.0
     answered_at_s: float = float("-inf")
     busy_share: float = 0.0
-    unbegun_share: float = 0.0
+    unbegun_s: float = 0.0
+    lasted_s: float = 0.0
+    clock: Clock = field(default_factory=Clock)
     seen: int = 0
 
-    def heard(self, answer: Answer, prefill_tok_s: float | None, now_s: float) -> None:
-        """Take in what was asked, and how much of the time prompts are read, in which nobody decodes."""
-        self.unbegun_share += NEWEST * (min(1.0, max(0.0, answer.unbegun_share)) - self.unbegun_share)
-        left = exp(-max(0.0, now_s - self.heard_at_s) / ASKED_S)
-        self.heard_at_s = now_s
-        self.prompt_tok_s = self.prompt_tok_s * left + max(0.0, answer.uncached_tokens) / ASKED_S
-        self.heard_share = 1.0 - (1.0 - self.heard_share) * left  # of the time constant, since the start
-        told = self.prompt_tok_s / max(LEAST_HEARD, self.heard_share)
+    @property
+    def begun_share(self) -> float:
+        """Of the time that requests are in flight, the part that follows their first token."""
+        return 1.0 - self.unbegun_s / self.lasted_s if self.lasted_s > 0.0 else 1.0
+
+    def placed(self, context_tokens: float) -> None:
+        """Take in what is asked."""
+        self.context_tokens += (context_tokens - self.context_tokens) * (NEWEST if self.context_tokens else 1.0)
+        self.asked_tokens += max(0.0, context_tokens)
+
+    def reckon(self, prefill_tok_s: float | None, now_s: float) -> None:
+        """Reckon how much of the time prompts are read, in which nobody decodes."""
+        left = exp(-max(0.0, now_s - self.looked_at_s) / ASKED_S)
+        self.looked_at_s = now_s
+        self.prompt_tok_s = self.prompt_tok_s * left + self.asked_tokens / ASKED_S
+        self.asked_tokens = 0.0
+        self.looked_share = 1.0 - (1.0 - self.looked_share) * left  # of the time constant, since the start
+        told = self.prompt_tok_s * self.read_share / max(LEAST_LOOKED, self.looked_share)
         self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, told / prefill_tok_s)
+
+    def heard(self, answer: Answer) -> None:
+        """Take in how much of what was asked had to be read, and how long answers wait for their first token."""
+        if answer.context_tokens > 0.0:
+            share = min(MOST_READ, max(0.0, answer.uncached_tokens / answer.context_tokens))
+            self.read_share += NEWEST * (share - self.read_share)
+        if answer.tpot_s is not None:  # long answers are in flight for longer
+            unbegun_share = min(MOST_UNBEGUN, max(0.0, answer.unbegun_share))
+            lasted_s = min(MOST_LASTED_S, answer.tokens * answer.tpot_s) / (1.0 - unbegun_share)
+            self.unbegun_s += NEWEST * (unbegun_share * lasted_s - self.unbegun_s)
+            self.lasted_s += NEWEST * (lasted_s - self.lasted_s)
 
 
 class Learner:
@@ -137,28 +172,29 @@ class Learner:
 
     def placed(self, role: Role, context_tokens: float) -> None:
         """A request with so much context goes to a backend."""
-        side = self.sides[role]
-        side.context_tokens += (context_tokens - side.context_tokens) * (NEWEST if side.context_tokens else 1.0)
+        self.sides[role].placed(context_tokens)
 
     def polled(self, role: Role, look: Look) -> None:
         """Take in a poll of an engine. Of two in a row, the difference tells."""
         side = self.sides[role]
-        before, side.look = side.look, look
+        before = side.look
+        if before is not None and _is_little(before, look):
+            return
+        side.look = look
         if before is None or not 0.0 < look.at_s - before.at_s <= APART_S:
             return
         bucket = self._bucket(side.context_tokens)
-        curve = self.curves.contexts[bucket].of(role)
+        context = self.curves.contexts[bucket]
+        curve = context.of(role)
+        side.reckon(context.prefill_tok_s[ROLES.index(role)], look.at_s)
         seen = _between(before, look, side)
-        if look.load.moments is not None and before.load.moments is not None:
-            side.moments_at_s = look.at_s
-        elif seen is not None:
-            side.counted_at_s = look.at_s
         if seen is None or curve is None or not _credible(seen, before, look):
             return
+        side.told_at_s = look.at_s
         if self._shared and (look.beside != before.beside or look.beside[1]):
             self._contended(role, bucket, seen, (before, look))
             return
-        side.alone = _steps(before, look)
+        side.alone = None if side.clock.holds_more else _steps(before, look)
         self._believe(side, Told(bucket, seen, log(seen.ratio(_total(curve)))), look.at_s)
 
     def _contended(self, role: Role, bucket: int, seen: Seen, looks: tuple[Look, Look]) -> None:
@@ -173,7 +209,11 @@ class Learner:
             if abs(jump) > CERTAIN * sqrt(seen.variance):
                 side.belief.move(jump, looks[1].at_s)
                 side.alone = side.alone._replace(tokens=now.tokens)
-        elif other.alone is not None and (own := parted(now, other.alone, held, _total(beside))) is not None:
+        elif (
+            not side.clock.holds_more
+            and other.alone is not None
+            and (own := parted(now, other.alone, held, _total(beside))) is not None
+        ):
             self._believe(side, Told(bucket, own, log(own.ratio(_total(curve)))), looks[1].at_s)
 
     def answered(self, role: Role, answer: Answer, now_s: float) -> Told | None:
@@ -181,8 +221,9 @@ class Learner:
         side = self.sides[role]
         bucket = self._bucket(answer.context_tokens)
         context = self.curves.contexts[bucket]
-        curve, prefill_tok_s = context.of(role), context.prefill_tok_s[ROLES.index(role)]
-        side.heard(answer, prefill_tok_s, now_s)
+        curve = context.of(role)
+        side.reckon(context.prefill_tok_s[ROLES.index(role)], now_s)
+        side.heard(answer)
         if answer.tpot_s is None or answer.in_flight is None or curve is None or (self._shared and answer.beside):
             return None
         if 0.0 <= now_s - side.answered_at_s < ANSWERS_APART_S:
@@ -192,7 +233,7 @@ class Learner:
         if seen is None:
             return None
         told = Told(bucket, seen, log(seen.ratio(_total(curve))))
-        if now_s - max(side.moments_at_s, side.counted_at_s) >= SILENT_S:
+        if now_s - side.told_at_s >= SILENT_S:
             self._believe(side, told, now_s)
         elif answer.placed_at_s > side.belief.changed_at_s:
             told = told._replace(believed=side.line.at(bucket, max(1.0, seen.in_flight)))
@@ -282,14 +323,25 @@ def _total(curve: SpeedCurve) -> Callable[[float], float]:
     return lambda n: n * curve.seconds_per_token(n)
 
 
+def _is_little(before: Look, look: Look) -> bool:
+    """Whether an engine has counted some steps, and too few for a word on its speed yet."""
+    old, new = before.load.moments, look.load.moments
+    if old is None or new is None or not 0.0 < look.at_s - before.at_s <= GATHER_S or min(len(old), len(new)) < 2:
+        return False
+    return 0.0 < new[1] - old[1] < LEAST_STEPS
+
+
+def _held(before: Look, look: Look) -> tuple[float, float]:
+    """In flight by the desk, and its square, times seconds; nothing where it does not know."""
+    if before.held is None or look.held is None:
+        return 0.0, 0.0
+    return look.held[0] - before.held[0], look.held[1] - before.held[1]
+
+
 def _credible(seen: Seen, before: Look, look: Look) -> bool:
     """Whether an engine can have run so many: not far more than the proxy gave it, which is all but some there is."""
-    area_s, square_s = look.held[0] - before.held[0], look.held[1] - before.held[1]
+    area_s, square_s = _held(before, look)
     return not 0.0 < area_s <= square_s or seen.in_flight <= MOST_BESIDE * square_s / area_s + FEW
-
-
-def _busy_s(before: Sequence[float], after: Sequence[float]) -> float:
-    return (after[2] - before[2]) * 1e-6 if min(len(before), len(after)) > 2 else float("inf")
 
 
 def _steps(before: Look, look: Look) -> Alone | None:
@@ -300,10 +352,30 @@ def _steps(before: Look, look: Look) -> Alone | None:
 def _between(before: Look, look: Look, side: Side) -> Seen | None:
     old, new = before.load, look.load
     if new.moments is not None and old.moments is not None:
-        in_time = _busy_s(old.moments, new.moments) <= new.ranks * (LONGER * (look.at_s - before.at_s) + LATE_S)
-        return by_moments(old.moments, new.moments, new.ranks) if in_time and new.ranks == old.ranks else None
-    if new.generated is None or old.generated is None or old.waiting or new.waiting:
+        return _by_steps(before, look, side) if new.ranks == old.ranks else None
+    if new.generated is None or old.generated is None:
         return None
-    begun = 1.0 - side.unbegun_share
-    held = ((look.held[0] - before.held[0]) * begun, (look.held[1] - before.held[1]) * begun * begun)
-    return by_counter(new.generated - old.generated, held, 1.0 - side.busy_share)
+    return _by_count(new.generated - old.generated, before, look, side)
+
+
+def _by_steps(before: Look, look: Look, side: Side) -> Seen | None:
+    """What moments show; of an engine whose steps hold more than decoding only the tokens count."""
+    old, new, ranks, elapsed_s = before.load.moments, look.load.moments, look.load.ranks, look.at_s - before.at_s
+    if old is None or new is None or (seen := by_moments(old, new, ranks)) is None:
+        return None
+    gained = [late - early for early, late in zip(old, new, strict=True)]
+    if gained[2] * 1e-6 > ranks * (LONGER * elapsed_s + LATE_S):
+        return None
+    decoding = side.begun_share * (1.0 - side.busy_share)
+    possible = side.clock.look(gained, _held(before, look), decoding, ranks, elapsed_s)
+    if side.clock.holds_more:
+        return _by_count(gained[5], before, look, side)
+    return seen if possible else None
+
+
+def _by_count(tokens: float, before: Look, look: Look, side: Side) -> Seen | None:
+    """What so many tokens show, as long as nobody waits in the engine."""
+    if before.load.waiting or look.load.waiting:
+        return None
+    (area_s, square_s), begun = _held(before, look), side.begun_share
+    return by_counter(tokens, (area_s * begun, square_s * begun * begun), 1.0 - side.busy_share)

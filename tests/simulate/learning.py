@@ -6,12 +6,12 @@ are in prove_learning.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from statistics import fmean
 from typing import Any
 
-from simulate.tellings import Telling, Wander, plainly
+from simulate.tellings import Clock, EveryStep, Telling, Wander, plainly
 
 from proxy.config.key_files import Sources
 from proxy.lab.curves import find
@@ -89,7 +89,7 @@ def _each(curves: Curves, change: Callable[[ContextCurves], ContextCurves]) -> C
 class Study:
     """What is run. `load` is the share of what both engines can take; `rate_per_s` says it directly. From `change_s` on
     the speculative engine accepts `accepts` times as much. `noise` scatters the steps of each look; without `usage`
-    answers tell no tokens."""
+    answers tell no tokens. `steps` is how engines count theirs."""
 
     curve: str
     load: float = 0.5
@@ -101,6 +101,7 @@ class Study:
     accepts: float = 1.0
     usage: bool = True
     noise: float = 0.0
+    steps: Callable[[Clock], EveryStep] = EveryStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ class LearningTrial(Trial):
         prefill = bench.curve.prefill_tokens_per_s
         bounds = {role: Bounds(MOST_IN_FLIGHT, KV_TOKENS[role], prefill) for role in ROLES}
         super().__init__(arm, bounds, TRAFFIC.source(rate_of(study), seed), Course(polled=True))
+        for role in ROLES:
+            self.stations[role].moments = study.steps(partial(getattr, self.gpus[role], "now_s"))
         self._to_desk, self.desk.observe_load = self.desk.observe_load, self._tell  # type: ignore[method-assign]
         self._to_learner, self.desk.heard = self.desk.heard, self._hear  # type: ignore[method-assign]
         if study.change_s is not None:

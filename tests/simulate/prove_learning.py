@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bench.provenance import machine, today
 from simulate.learning import Like, Scaled, Study, compared, flat, rate_of, right, swapped
-from simulate.tellings import Lying, broken, counters, lost, nothing, plainly
+from simulate.tellings import FromLaunch, Lying, Unbroken, broken, counters, lost, nothing, plainly
 
 from proxy.lab import curves
 from proxy.model import BASELINE, Placement
@@ -108,12 +108,23 @@ def shared(names: Sequence[str], seeds: range) -> Iterable[Cell]:
                 yield from (Cell("shared", kind, Study(name, load, prior, placement=SHARED), seed) for seed in seeds)
 
 
+def clocks(names: Sequence[str], seeds: range) -> Iterable[Cell]:
+    """Engines that count steps as two versions of SGLang do."""
+    for name in names:
+        for load in (0.02, 0.1, 0.4, 0.7):
+            for steps, said in ((FromLaunch, "from launch"), (Unbroken, "unbroken")):
+                for prior in (flat, right):
+                    study = Study(name, load, prior, steps=steps)
+                    yield from (Cell("clocks", f"{said}, {prior.__name__}", study, seed) for seed in seeds)
+
+
 PARTS: dict[str, Callable[[Sequence[str], range], Iterable[Cell]]] = {
     "cold": cold,
     "steady": steady,
     "changed": changed,
     "adverse": adverse,
     "shared": shared,
+    "clocks": clocks,
 }
 
 

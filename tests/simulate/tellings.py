@@ -5,12 +5,63 @@ from dataclasses import dataclass, replace
 from math import exp, inf, nan
 from random import Random
 
+from proxy.lab.simulation.moments import Moments
 from proxy.model import SPECULATIVE, EngineLoad, Role
 
 Telling = Callable[[Role, EngineLoad, Random], EngineLoad | None]
 
+Clock = Callable[[], float]
+
 # Of the six moments, those that hold time.
 _TIMES = (2, 4)
+
+# A longer pause between two steps is not taken for one.
+PAUSE_S = 2.0
+# Less between two stretches is no pause but how the clock counts.
+_EXACT_S = 1e-9
+
+
+class EveryStep(Moments):
+    """An engine that counts each step, and of its time what it decodes. `starts_s` tells when a stretch began."""
+
+    def __init__(self, starts_s: Clock) -> None:
+        super().__init__()
+        self._starts_s = starts_s
+        self._ended_s = 0.0
+
+    def _pause_s(self, elapsed_s: float) -> float:
+        """How long nobody had decoded before a stretch that took so long."""
+        now_s = self._starts_s()
+        paused_s, self._ended_s = now_s - self._ended_s, now_s + elapsed_s
+        return paused_s if paused_s > _EXACT_S else 0.0
+
+
+class FromLaunch(EveryStep):
+    """SGLang 0.5.17: a step takes from the launch of the one before, with the prompts and the idle time in between."""
+
+    def add(self, batch: int, steps: float, elapsed_s: float, gained: float) -> None:
+        """The first step of a stretch has the pause before it."""
+        super().add(batch, steps, elapsed_s, gained)
+        paused_s = self._pause_s(elapsed_s)
+        if paused_s < PAUSE_S:
+            self.time_us += 1e6 * paused_s
+            self.batch_time_us += 1e6 * batch * paused_s
+
+
+class Unbroken(EveryStep):
+    """SGLang 0.5.23: a step that follows a prompt or idle time is left out, with its batch and its tokens."""
+
+    _left_out = 0.0
+
+    def add(self, batch: int, steps: float, elapsed_s: float, gained: float) -> None:
+        """What is left of a stretch when the step that ends the pause before it is taken off."""
+        if self._pause_s(elapsed_s):
+            self._left_out = 1.0
+        off = min(steps, self._left_out)
+        self._left_out -= off
+        if off < steps:
+            share = 1.0 - off / steps
+            super().add(batch, steps * share, elapsed_s * share, gained * share)
 
 
 def plainly(_role: Role, load: EngineLoad, _chance: Random) -> EngineLoad:
