@@ -23,7 +23,7 @@ from proxy.errors import (
 )
 from proxy.hearing import Hearing, Trouble
 from proxy.means import Means
-from proxy.model import Decision, Dialect, Outcome, RequestFacts, Traits, Usage
+from proxy.model import Decision, Dialect, Outcome, Reason, RequestFacts, Traits, Usage
 from proxy.protocol import headers, openai
 from proxy.protocol.routes import Route
 from proxy.routing.breaker import Event
@@ -266,8 +266,8 @@ class Trip:
         """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
         if self._first_failure is not None or not self._desk.serves_beside(failed):
             return False
-        if self._traits.state and self._desk.holder(self._traits.state) is not None:
-            return False  # no other engine has what it names
+        if self._decision is not None and self._decision.reason is Reason.STATE:
+            return False  # no other engine has what it names, though this one may have lost it on the way
         return trouble.free or self._desk.may_retry()
 
     async def _move(self, first: Assignment, trouble: Trouble) -> None:

@@ -282,8 +282,9 @@ def test_a_target_that_is_known_word_for_word_is_what_all_engines_find(engines: 
             found = []
             with contextlib.suppress(CrossoverError):
                 found = [find(engine, method, template) for engine in engines]
-            if "{" not in template:
-                assert known.get((method, template)) is (found[0] if found else None)
+            if "{" in template or (found and "{" in found[0].template):
+                continue  # not word for word
+            assert known.get((method, template)) is (found[0] if found else None)
 
 
 def test_no_row_is_a_path_of_the_proxys_own_or_served_to_a_preflight() -> None:

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from math import isfinite
+from typing import Any
 
 import pytest
 from fakes.speeds import TABLES, speed_curve
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.model import Demand
 from proxy.routing.delays import MAX_LISTED, Delays, delays
-from proxy.routing.outlook import MAX_LOADED, MOST_LOADED, costs_of, divided, outlook
+from proxy.routing.outlook import MAX_LOADED, MOST_LOADED, Outlook, costs_of, divided, outlook
 from proxy.routing.paces import mean_held
 
 DEMANDS = st.builds(Demand, st.floats(0.0, 1e5), prompt_tok_s=st.floats(0.0, 1e7))
@@ -115,3 +116,30 @@ def test_demands_that_hardly_differ_share_their_tables() -> None:
     assert outlook(*pair, lately) is outlook(*pair, Demand(207.0, 900.0, 100.0, prompt_tok_s=321.0))
     assert outlook(*pair, lately) is not outlook(*pair, lately._replace(tok_s=300.0, prompt_tok_s=470.0))
     assert outlook(*pair, lately) is not outlook(*pair, lately._replace(prompt_tok_s=470.0))
+
+
+@given(
+    steps=st.lists(st.floats(0.0, 1e6), min_size=1, max_size=40),
+    rise=st.floats(0.0, 1e3),
+    n=st.integers(0, 80),
+    weight=st.integers(1, 200),
+)
+def test_many_sequences_cost_what_they_cost_one_after_the_other(
+    steps: list[float], rise: float, n: int, weight: int
+) -> None:
+    made = Outlook(tuple(steps), rise, (1.0,), 0.0)
+    last = len(steps) - 1
+    each = [steps[at] if at <= last else steps[last] + (at - last) * rise for at in range(n, n + weight)]
+    assert made.added(n, weight) == pytest.approx(sum(each), rel=1e-9, abs=1e-9)
+
+
+def test_the_most_that_a_body_may_claim_is_weighed_without_going_through_it() -> None:
+    counted: list[int] = []
+
+    class Steps(tuple[float, ...]):
+        def __getitem__(self, at: Any) -> Any:
+            counted.append(1)
+            return super().__getitem__(at)
+
+    assert Outlook(Steps((1.0,) * 512), 0.5, (1.0,), 0.0).added(100, 65_536) > 65_536
+    assert len(counted) < 5

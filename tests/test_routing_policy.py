@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
-from fakes.speeds import any_curves
+from fakes.speeds import any_curves, bucket, curves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -406,3 +406,11 @@ def test_a_burst_in_one_tick_never_exceeds_leave_at_on_speculative(
         flying[decision.role] += weight
         if decision.role is SPECULATIVE:
             assert flying[SPECULATIVE] + failures <= leave_at or (was == 0 and failures == 0)
+
+
+def test_sequences_beyond_what_an_engine_runs_at_once_are_no_demand() -> None:
+    rules = Rules(curves=curves(bucket({1: 100.0, 8: 300.0}, {1: 80.0, 8: 500.0})))
+    each = [Traits(weight=weight, max_tokens=100) for weight in (16, 65_536)]
+    demands = [decide(rules, LONG_AGO, snapshot(limits=(16, 16)), traits).regime.demand for traits in each]
+    assert demands[0] == demands[1]
+    assert demands[0].tok_s > 0.0

@@ -120,7 +120,9 @@ class Backends:
         if backend.circuit.state is not before:
             if backend.circuit.state is CircuitState.CLOSED:
                 backend.recovered_at_s = now_s
-                backend.shelf.forget()
+                # Its cache may be gone. What it stores for clients is not for failures alone, which any client can
+                # bring about: that it has begun anew is seen by its health, its start and its counters.
+                backend.shelf.empty()
             self._announce(backend, ChangeKind.CIRCUIT, before, backend.circuit.state)
             self.on_room()
 

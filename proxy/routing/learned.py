@@ -6,8 +6,9 @@ from math import exp, isfinite, log
 from typing import Any
 
 from proxy.model import ROLES, Role
-from proxy.routing.belief import MOST_LN, Bin, Place
+from proxy.routing.belief import MOST_LN, Bin, Place, bin_of
 from proxy.routing.curves import LEAST, MOST, Curves, SpeedCurve
+from proxy.routing.evidence import MOST_IN_FLIGHT
 from proxy.routing.learner import Learner
 
 VERSION = 1
@@ -76,6 +77,7 @@ def _bins(rows: object, buckets: int, at_s: float) -> dict[Place, Bin] | None:
             return None
         bucket, number, weight, ln_n, ln_ratio, age_s = row
         whole = isinstance(bucket, int) and isinstance(number, int) and 0 <= bucket < buckets
+        whole = whole and bin_of(0.5) <= number <= bin_of(MOST_IN_FLIGHT)
         if not whole or abs(ln_n) > log(MOST) or abs(ln_ratio) > MOST_LN or not 0.0 < weight <= MOST or age_s < 0.0:
             return None
         bins[Place(bucket, number)] = Bin(max(LEAST, KEPT * weight), ln_n, ln_ratio, at_s - age_s)

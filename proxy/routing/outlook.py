@@ -56,18 +56,19 @@ class Outlook:
 
     def added(self, n: int, weight: int) -> float:
         """What `weight` sequences more cost, beside n."""
-        if weight == 1 and n < len(self.steps):
-            return self.steps[n]
-        return sum(self._step(n + more) for more in range(weight))
+        steps = self.steps
+        if weight == 1 and n < len(steps):
+            return steps[n]
+        # A body may claim thousands of sequences, and is weighed at each look into the queue: those beyond the list are
+        # summed up at once.
+        listed = steps[n : n + weight]
+        beyond, first = weight - len(listed), max(1, n - len(steps) + 1)
+        return sum(listed) + beyond * (steps[-1] + self.rise * (first + (beyond - 1) / 2.0))
 
     def stopped(self, n: int) -> float:
         """What a second costs in which none of n sequences, of which there is one at least, gains a token."""
         last = len(self.stops) - 1
         return self.stops[n - 1] if n <= last else self.stops[last] + (n - 1 - last) * self.stops_rise
-
-    def _step(self, n: int) -> float:
-        last = len(self.steps) - 1
-        return self.steps[n] if n <= last else self.steps[last] + (n - last) * self.rise
 
 
 def outlook(first: Delays, second: Delays, demand: Demand) -> tuple[Outlook, Outlook]:

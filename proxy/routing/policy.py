@@ -93,8 +93,11 @@ def decide(
     counts = (speculative.in_flight, baseline.in_flight)
     because = _because(rules, current, counts, speculative.recent_failures, costs, where)
     if role is not None:
-        current = _hold(rules, current, in_flight + share(snapshot.of(role), traits.weight), at_s)
+        held = share(snapshot.of(role), traits.weight)
+        current = _hold(rules, current, in_flight + held, at_s)
         if excluded is None:
+            if held != traits.weight:  # what a client claims and no engine runs at once is no demand
+                traits = traits._replace(weight=held)
             current = _counted(rules, current, traits, tokens, where[0] if role is SPECULATIVE else where[1])
     return Decision(role, reason, current, because)
 

@@ -16,6 +16,9 @@ MAX_CONVERSATIONS, MAX_STATES = 100_000, 50_000
 # Bytes of a body for a token, as in routing/: a rough guess is enough to tell a long prompt from a short one.
 _BYTES_PER_TOKEN = 4
 
+# A longer prompt is none that any of these engines takes: such a body is images, of which bytes tell nothing.
+MAX_PROMPT_TOKENS = 131_072
+
 
 class Home(NamedTuple):
     """Where something was last: `taken_in` is what its shelf had taken in by then, `tokens` its prompt's length."""
@@ -63,7 +66,7 @@ class Holdings:
 
     def sent(self, traits: Traits, shelf: Shelf) -> None:
         """A request was sent to the engine of `shelf`."""
-        tokens = traits.prompt_bytes // _BYTES_PER_TOKEN
+        tokens = min(traits.prompt_bytes // _BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
         if traits.prefix:
             shelf.put(traits.prefix)
         else:

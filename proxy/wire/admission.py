@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from proxy.dispatch import Assignment, Desk
-from proxy.errors import QueueFull, QueueTimeout, ShuttingDown
+from proxy.dispatch.holders import require_holder
+from proxy.errors import QueueFull, QueueTimeout, SessionUnrouted, ShuttingDown, StateUnreachable
 from proxy.model import ROLES, Role, Traits
 from proxy.state.backend import Backend
 
@@ -150,7 +151,7 @@ class Admission:
         left: list[_Waiter] = []
         while self._waiters and len(blocked) < len(ROLES):
             waiter = self._waiters.popleft()
-            if waiter.place.done() or self._is_lost(waiter):
+            if waiter.place.done() or self._is_lost(waiter) or self._is_stateless(waiter):
                 continue
             claims = self._desk.claims(waiter.traits, waiter.failed)
             hopeless = claims and claims <= blocked
@@ -177,6 +178,19 @@ class Admission:
         message = "one backend failed the request, and the other went away while it waited there; try again"
         waiter.place.set_exception(QueueTimeout(message))
         return True
+
+    def _is_stateless(self, waiter: _Waiter) -> bool:
+        """End a request whose state is gone: its engine has begun anew while it waited, and no other has it."""
+        if not waiter.traits.session:
+            return False
+        try:
+            require_holder(self._desk, waiter.traits)
+        except SessionUnrouted as error:
+            waiter.place.set_exception(error)
+            return True
+        except StateUnreachable:
+            return False  # it may come back within max_wait_s
+        return False
 
     def _place(self, waiter: _Waiter, blocked: set[Role]) -> bool:
         place = self._desk.assign(

@@ -226,8 +226,6 @@ def stamps_of(request_id: str, decision: Decision | None) -> bytes:
     more = f", recent_failures={because.recent_failures}" if because.recent_failures else ""
     if because.costs is not None:
         more += _costs(because.costs)
-    if because.speculative_cached or because.baseline_cached:
-        more += f", speculative_cached={because.speculative_cached}, baseline_cached={because.baseline_cached}"
     said = _STAMPS % (
         request_id,
         decision.role,

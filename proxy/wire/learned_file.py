@@ -5,7 +5,9 @@ What stands in it is in routing/learned.py.
 """
 
 import asyncio
+import errno
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,15 +80,23 @@ class LearnedFile:
 
 def _read(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_FILE_BYTES + 1)
+        # A pipe would keep the start waiting for whoever writes into it.
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None  # the first start
+    with os.fdopen(opened, "rb") as file:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        return file.read(MAX_FILE_BYTES + 1)
 
 
 def _replace(path: Path, content: bytes) -> None:
+    path = path.resolve()  # a link stays one
     beside = path.with_name(f"{path.name}.new")
-    with beside.open("wb") as file:
+    beside.unlink(missing_ok=True)
+    # Not through a link that somebody left there, to a file that is not ours to write.
+    opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

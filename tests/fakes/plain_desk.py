@@ -213,7 +213,7 @@ class PlainDesk:
         self.follow(self.in_flight, now_s)
         if self.rules.curves is not None:
             before, context, answer, mean_held, peak_tok_s, read = self.regime.demand
-            more = traits.weight * self.tokens(traits) / DEMAND_S
+            more = weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
             context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
             answer += (self.tokens(traits) - answer) * part

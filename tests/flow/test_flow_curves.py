@@ -5,14 +5,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fakes.curves import NAME, measured, one_sided, write
 from fakes.raw import RawClient, Said, chat, request
 from fakes.reloading import Crowd, Engine, Stage, staged
 from fakes.speeds import Table, speed_curve
 from fakes.until import until
 
-from proxy.model import Role
+from proxy.model import NO_DEMAND, Role
+from proxy.routing.delays import delays
 from proxy.routing.marginal import EXPECTED_TOKENS
+from proxy.routing.outlook import outlook
 
 SPECULATIVE, BASELINE = Role.SPECULATIVE.value, Role.BASELINE.value
 ROLES_BASELINE_FIRST = (BASELINE, SPECULATIVE)  # of equal costs the first is taken
@@ -30,10 +33,8 @@ def write_curves(folder: Path, speculative: Table, baseline: Table) -> None:
     write(folder, measured(contexts=[one_sided("unknown", ratio=[], **speeds)]))
 
 
-def cost(table: Table, n: int) -> float:
-    """What one request more adds beside `n`, as the paper has it."""
-    speeds = speed_curve(table)
-    return EXPECTED_TOKENS * ((n + 1) ** 2 / speeds.tok_s(n + 1) - (n**2 / speeds.tok_s(n) if n else 0.0))
+def costs_told(decision: dict[str, Any]) -> dict[str, float]:
+    return {role: decision["because"][f"{role}_cost_s"] for role in ROLES_BASELINE_FIRST}
 
 
 @contextlib.asynccontextmanager
@@ -71,33 +72,29 @@ async def head(stage: Stage) -> Said:
 
 
 async def test_each_request_goes_where_it_adds_the_least_delay(tmp_path: Path) -> None:
-    async with crowded(tmp_path) as (_, crowd):
-        there = {SPECULATIVE: 0, BASELINE: 0}
-        for _ in range(12):
-            costs = {SPECULATIVE: cost(OURS, there[SPECULATIVE]), BASELINE: cost(THEIRS, there[BASELINE])}
-            await crowd.join(1)
-            assert crowd.went[-1] == min(ROLES_BASELINE_FIRST, key=lambda role: costs[role])
-            there[crowd.went[-1] or ""] += 1
-        assert there[BASELINE] > there[SPECULATIVE] > 0
+    async with crowded(tmp_path) as (stage, crowd):
+        await crowd.join(12)
+        for told in await decisions(stage):
+            costs = costs_told(told)
+            assert told["role"] == min(ROLES_BASELINE_FIRST, key=lambda role: costs[role])
+        assert crowd.went.count(BASELINE) > crowd.went.count(SPECULATIVE) > 0
 
 
 async def test_the_costs_of_both_choices_are_told_to_the_client_and_to_the_operator(tmp_path: Path) -> None:
     async with crowded(tmp_path) as (stage, crowd):
         await crowd.join(2)
-        (second, first) = (await decisions(stage))[:2]
-        for told in (first, second):
-            because = told["because"]
-            assert because["policy"] == "marginal"
-            assert told["reason"] == "cheaper"
-            assert because["speculative_cost_s"] == cost(OURS, because["speculative_in_flight"])
-            assert because["baseline_cost_s"] == cost(THEIRS, because["baseline_in_flight"])
-            assert because["extrapolated"] is False
+        first = (await decisions(stage))[1]
+        tables = delays(speed_curve(OURS)), delays(speed_curve(THEIRS))
+        alone = [EXPECTED_TOKENS * side.added(0, 1) for side in outlook(*tables, NO_DEMAND)]
+        assert list(costs_told(first).values()) == alone[::-1]
         said = await head(stage)
-        there = [crowd.went.count(role) for role in (SPECULATIVE, BASELINE)]
-        told = said.header("x-crossover-because") or ""
-        assert told.endswith(
-            f", speculative_cost_s={cost(OURS, there[0]):.4g}, baseline_cost_s={cost(THEIRS, there[1]):.4g}"
+        told = (await decisions(stage))[0]
+        because, costs = told["because"], costs_told(told)
+        assert (because["policy"], told["reason"], because["extrapolated"]) == ("marginal", "cheaper", False)
+        assert (said.header("x-crossover-because") or "").endswith(
+            f", speculative_cost_s={costs[SPECULATIVE]:.4g}, baseline_cost_s={costs[BASELINE]:.4g}"
         )
+        assert costs[SPECULATIVE] > alone[0], "beside another it costs more"
         assert await stage.metric('crossover_decisions_total{reason="cheaper",role="speculative"}') >= 1
 
 
@@ -145,5 +142,5 @@ async def test_the_cost_is_told_for_as_long_an_answer_as_the_latest_of_its_route
         await until(lambda: desk.answers.expected(route) < EXPECTED_TOKENS, what="the usage of the answer")
         expected = desk.answers.expected(route)
         await stage.ask()
-        told = (await decisions(stage))[0]["because"]["speculative_cost_s"]
-        assert told == expected / speed_curve(OURS).tok_s(1)
+        second, first = (costs_told(told)[SPECULATIVE] for told in (await decisions(stage))[:2])
+        assert second == pytest.approx(first * expected / EXPECTED_TOKENS, rel=0.01)
