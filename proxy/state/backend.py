@@ -11,6 +11,7 @@ from proxy.routing import blackhole, breaker
 from proxy.routing.blackhole import FailureWeight
 from proxy.routing.breaker import BreakerRules, Circuit
 from proxy.routing.health import Health
+from proxy.routing.out import Out
 from proxy.state.ledger import Book
 from proxy.state.shelf import Shelf
 
@@ -86,20 +87,29 @@ class Backend:
 
     def eligible(self, rules: BreakerRules, now_s: float) -> bool:
         """Healthy, circuit passing and not draining, all at once."""
-        if self.draining or self.health.up is False:
-            return False
-        return self.circuit.state is _CLOSED or breaker.admits(rules, self.circuit, now_s)
+        return self.out(rules, now_s) is None
+
+    def out(self, rules: BreakerRules, now_s: float) -> Out | None:
+        """Which of these says no."""
+        if self.draining:
+            return Out.DRAINING
+        if self.health.up is False:
+            return Out.DOWN
+        passes = self.circuit.state is _CLOSED or breaker.admits(rules, self.circuit, now_s)
+        return None if passes else Out.CIRCUIT_OPEN
 
     def view(self, rules: BreakerRules, now_s: float) -> BackendLoad:
         """This backend as a decision at `now_s` sees it."""
         self.book.expire(now_s)
+        out = self.out(rules, now_s)
         return BackendLoad(
             self.role,
             self.book.in_flight,
             self.max_in_flight,
             blackhole.weigh(self.failures, now_s),
-            self.eligible(rules, now_s),
+            out is None,
             None if self.recovered_at_s is None else now_s - self.recovered_at_s,
+            out,
         )
 
     def drift(self) -> int | None:
