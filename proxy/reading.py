@@ -1,8 +1,13 @@
-"""One look at the desk for a scrape or a status page: counts, circuits, health and what the engines say."""
+"""One look at the desk for a scrape or a status page: counts, circuits, health and what the engines say.
+
+What is said of it in words is in telling/.
+"""
 
 from proxy.dispatch import Desk
 from proxy.metrics import BackendReading, Reading
+from proxy.routing import ramp
 from proxy.state.backend import Backend
+from proxy.telling import Present, Side
 
 # Engines are asked every second by default; after this silence their own numbers are not shown any more.
 FRESH_S = 10.0
@@ -55,3 +60,40 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
         accept_length=load.accept_length if load is not None else None,
         learned_ratio=None if desk.learning is None else desk.learning.ratio(backend),
     )
+
+
+def present(desk: Desk, reading: Reading, phase: str) -> Present:
+    """What is to be said of a reading just taken, of a proxy in this phase of its life."""
+    rules = desk.rules
+    snapshot = desk.snapshot()
+    speculative, baseline = (
+        Side(
+            each.role, each.in_flight, each.max_in_flight, _out(each, ramping=ramp.is_on(rules, snapshot.of(each.role)))
+        )
+        for each in reading.backends
+    )
+    return Present(
+        policy=rules.effective_policy,
+        speculative=speculative,
+        baseline=baseline,
+        phase=phase,
+        pinned=rules.operator_pin,
+        pin=rules.pin,
+        regime=reading.regime,
+        regime_age_s=reading.regime_age_s,
+        smoothed=reading.smoothed,
+        enter_at=reading.enter_at,
+        leave_at=reading.leave_at,
+        waiting=reading.waiting,
+        learning_suspended=bool(reading.learning_suspended),
+    )
+
+
+def _out(reading: BackendReading, *, ramping: bool) -> str | None:
+    """Why a backend does not take all it would be sent, in the words of telling."""
+    limit = reading.max_in_flight
+    if not reading.eligible:
+        return "draining" if reading.draining else "down" if reading.up is False else "circuit open"
+    if limit is not None and reading.in_flight >= limit:
+        return "full"
+    return "ramping" if ramping else None

@@ -1,7 +1,8 @@
 """The desk: snapshot, decide and lease in one synchronous step, and every lease settled once.
 
-It owns the state that decisions read: rules, regime, retry budget, the ring of recent decisions. What is known of the
-two backends is in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here awaits.
+It owns the state that decisions read (rules, regime, retry budget) and what is remembered of recent requests. What is
+known of the two backends is in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here
+awaits.
 """
 
 from collections import deque
@@ -36,6 +37,7 @@ from proxy.routing.health import Evidence
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
 from proxy.state.holdings import Holdings, told
+from proxy.state.settled import Settled
 
 # Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
 RING_SIZE = 1000
@@ -57,6 +59,7 @@ class Desk(Backends):
         self.holdings = Holdings()
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
         self.on_decision: Callable[[Decision], None] = lambda _: None
+        self.settled = Settled()
         self.learning = self._fresh_learning()
 
     # ------------------------------------------------------------ looking
@@ -186,9 +189,11 @@ class Desk(Backends):
         self._follow(now_s)
 
     def heard(self, facts: RequestFacts) -> None:
-        """Learn from a request that has ended; its lease is settled by now."""
+        """Remember a request that has ended, and learn from it; its lease is settled by now."""
+        now_s = self.clock()
+        self.settled.keep(now_s, facts)
         if self.learning is not None:
-            self.learning.heard(facts, self.backends, self.clock())
+            self.learning.heard(facts, self.backends, now_s)
         traits, usage, decision = facts.traits, facts.usage, facts.decision
         if facts.outcome is not _FINISHED:
             return
