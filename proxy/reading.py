@@ -15,6 +15,7 @@ def read(
     desk.follow()
     now_s = desk.clock()
     regime, learning = desk.regime, desk.learning
+    measured_gain, learned_gain = (None, None) if learning is None else learning.gains()
     return Reading(
         backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
         regime=regime.role,
@@ -28,6 +29,8 @@ def read(
         ready=ready,
         reload_failed=reload_failed,
         learning_suspended=None if learning is None else learning.suspended(now_s),
+        measured_gain=measured_gain,
+        learned_gain=learned_gain,
     )
 
 
@@ -54,4 +57,14 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
         drift=backend.drift() if fresh else None,
         accept_length=load.accept_length if load is not None else None,
         learned_ratio=None if desk.learning is None else desk.learning.ratio(backend),
+        engine_change_age_s=None if backend.changed_at_s is None else now_s - backend.changed_at_s,
+        curves_outdated=_outdated(desk, backend),
     )
+
+
+def _outdated(desk: Desk, backend: Backend) -> bool | None:
+    curves, facts = desk.rules.curves, backend.facts
+    measured = None if curves is None else curves.versions.get(backend.role)
+    if measured is None or facts is None or facts.version is None:
+        return None
+    return facts.version != measured
