@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__, config, logs, tasks
+from proxy import __version__, config, logs, tasks, telling
 from proxy.admin import Admin, whole_status
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
@@ -26,7 +26,7 @@ from proxy.model import ROLES, Change, RequestFacts, Role
 from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
 from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.protocol.fields import raw
-from proxy.reading import read
+from proxy.reading import present, read
 from proxy.relay import Relay
 from proxy.state.backend import Backend
 from proxy.watch import Watch
@@ -249,6 +249,7 @@ class App:
     def status(self) -> dict[str, Any]:
         """State and facts beyond the reading."""
         learning = self.desk.learning
+        now = present(self.desk, self.reading(), self.phase)
         return {
             "version": __version__,
             "phase": self.phase,
@@ -258,7 +259,7 @@ class App:
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
-            "sentence": self.watch.sentence() if self.phase is Phase.SERVING else f"The proxy is {self.phase}.",
+            "sentence": telling.now(now),
             "verdict": config.sentences(self.settings.sources.curves),
             "dropped_in_flight": self._dropped(),
         }
@@ -356,7 +357,6 @@ class App:
     def _ended(self, facts: RequestFacts) -> None:
         self.metrics.request_ended(facts)
         self.desk.heard(facts)
-        self.watch.settled(facts)
         logs.request_settled(self.logger, facts)
 
     def _changed(self, change: Change) -> None:

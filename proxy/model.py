@@ -364,6 +364,7 @@ class ChangeKind(StrEnum):
     PIN = "pin_changed"
     DRAIN = "drain_changed"
     LEARNING = "learning_suspended"
+    ENGINE = "engine_changed"
 
 
 @dataclass(frozen=True, slots=True)

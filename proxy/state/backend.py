@@ -39,7 +39,7 @@ class Backend:
 
     `limit` is the operator's max_in_flight (None: take the engine's own); `draining` is the operator's wish;
     `load_at_s` is the monotonic instant of the last engine poll, `recovered_at_s` that of the last return from being
-    down or from an open circuit.
+    down or from an open circuit, `changed_at_s` that at which another engine than before was found there.
     """
 
     role: Role
@@ -54,6 +54,7 @@ class Backend:
     load: EngineLoad | None = None
     load_at_s: float | None = None
     recovered_at_s: float | None = None
+    changed_at_s: float | None = None
     shelf: Shelf = field(default_factory=Shelf)
     known: Standing | None = field(default=None, init=False, repr=False, compare=False)
     """The last answer of `standing`, until any of the above changes."""

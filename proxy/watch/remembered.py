@@ -1,33 +1,9 @@
-"""What became of the latest requests, to be asked for by their ids: their decisions and how they ended.
+"""Decisions and how requests ended, as JSON tells them. What is remembered of them is the desk's."""
 
-Nothing is reckoned for a request that nobody asks about: a settled one leaves its facts, and that is all.
-"""
-
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 from proxy.model import Because, DecisionRecord, RequestFacts
-
-# Half a minute at ten thousand requests a minute, about four megabytes; what is older is in the log.
-MAX_SETTLED = 5000
-
-
-class Remembered:
-    """The facts of requests that have ended, oldest first."""
-
-    def __init__(self) -> None:
-        self._settled: deque[RequestFacts] = deque(maxlen=MAX_SETTLED)
-
-    def settled(self, facts: RequestFacts) -> None:
-        """Keep a request that has ended, without the hashes of its prompt: long ones have thousands."""
-        if facts.traits.prefix:
-            facts = facts._replace(traits=facts.traits._replace(prefix=()))
-        self._settled.append(facts)
-
-    def facts(self, request_id: str) -> RequestFacts | None:
-        """The latest request of that id that has ended."""
-        return next((facts for facts in reversed(self._settled) if facts.request_id == request_id), None)
 
 
 def told_decision(at_s: float, record: DecisionRecord) -> dict[str, Any]:

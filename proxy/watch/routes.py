@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from proxy.model import DecisionRecord, RequestFacts
+from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
 from proxy.watch.remembered import of_request, told_decision, told_facts
 from proxy.watch.stream import MAX_READERS
@@ -16,6 +18,8 @@ from proxy.watch.watch import Watch
 
 MAX_DECISIONS = 1000
 MAX_EVENTS = 500
+# The decisions on one request with their unix seconds, and what it ended with.
+Found = tuple[list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
     "no request of this id is remembered; the latest few thousand are: look at x-request-id in its answer, or for "
     "older ones into the log"
@@ -73,7 +77,7 @@ class Views:
         """Recent decisions, newest first; with a `request_id` all of that request and how it ended."""
         if (request_id := request.query.get("request_id")) is not None:
             found = self._found(request_id)
-            return told({"error": UNKNOWN}, status=404) if found is None else told(found)
+            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(*found))
         limit = _limit(request, 100, MAX_DECISIONS)
         if limit is None:
             return told({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
@@ -86,18 +90,27 @@ class Views:
         found = self._found(request_id)
         if found is None:
             return told({"error": UNKNOWN}, status=404)
-        return told({"request_id": request_id, "sentences": [], **found})
+        records, facts = found
+        return told(
+            {
+                "request_id": request_id,
+                "sentences": sentences([record for _, record in records], facts),
+                **_told(*found),
+            }
+        )
 
-    def _found(self, request_id: str) -> dict[str, Any] | None:
+    def _found(self, request_id: str) -> Found | None:
         watch = self._watch()
         decisions = of_request(request_id, watch.decisions())
-        facts = watch.remembered.facts(request_id)
-        if not decisions and facts is None:
-            return None
-        return {
-            "decisions": [told_decision(at_s, record) for at_s, record in decisions],
-            "settled": None if facts is None else told_facts(facts),
-        }
+        facts = watch.settled(request_id)
+        return (decisions, facts) if decisions or facts is not None else None
+
+
+def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
+    return {
+        "decisions": [told_decision(at_s, record) for at_s, record in decisions],
+        "settled": None if facts is None else told_facts(facts),
+    }
 
 
 def told(value: Any, *, status: int = 200) -> web.Response:

@@ -1,4 +1,4 @@
-"""Sentences for people about what changed, with the numbers of that moment. Where requests go now is in now.py."""
+"""Sentences for people about what changed, with the numbers of that moment. Where requests go now is in telling/."""
 
 from proxy.model import Change, ChangeKind, CircuitState, Policy, Regime, Role
 from proxy.routing.rules import Rules

@@ -11,12 +11,13 @@ from typing import Any
 from proxy import tasks
 from proxy.dispatch import Desk
 from proxy.metrics import Metrics
-from proxy.model import Change, DecisionRecord, EngineFacts, RequestFacts, Role
+from proxy.model import Change, ChangeKind, DecisionRecord, EngineFacts, RequestFacts, Role
 from proxy.protocol.agreement import Disagreement
-from proxy.watch import now, sentences
+from proxy.telling import why_out
+from proxy.watch import sentences
 from proxy.watch.history import STEP_S, History, Sample, row
 from proxy.watch.journal import Entry, Journal, Number
-from proxy.watch.remembered import Remembered, told_decision
+from proxy.watch.remembered import told_decision
 from proxy.watch.stream import Stream, event
 
 # Decisions that a turn shows; beyond some twenty a second nobody can read them, and they are counted.
@@ -37,7 +38,6 @@ class Watch:
     ) -> None:
         self.history = History(desk, metrics.totals, waiting)
         self.journal = Journal()
-        self.remembered = Remembered()
         self.stream = Stream()
         self._desk = desk
         self._status = status
@@ -73,6 +73,8 @@ class Watch:
 
     def changed(self, change: Change) -> None:
         """Note a change of regime, circuit, health, pin, drain or learning."""
+        if change.kind is ChangeKind.ENGINE:
+            return  # engine_seen notes it, with all that the engine says
         desk = self._desk
         first, second = desk.backends
         counts = first.book.in_flight, second.book.in_flight
@@ -109,20 +111,15 @@ class Watch:
         """What makes unix seconds of the desk's monotonic ones."""
         return time.time() - self._desk.clock()  # noqa: TID251 - people want to know when, not how long ago
 
-    def sentence(self) -> str:
-        """Where requests go now and why."""
-        desk = self._desk
-        expected = desk.answers.expected("/v1/chat/completions")
-        return now.sentence(desk.rules, desk.regime, desk.snapshot(), desk.backends, expected)
-
     def decisions(self) -> list[tuple[float, DecisionRecord]]:
         """Recent decisions with their unix seconds, oldest first."""
         offset_s = self.offset_s()
         return [(record.at_s + offset_s, record) for record in self._desk.ring]
 
-    def settled(self, facts: RequestFacts) -> None:
-        """See Remembered.settled."""
-        self.remembered.settled(facts)
+    def settled(self, request_id: str) -> RequestFacts | None:
+        """What a request ended with, while that is remembered."""
+        found = self._desk.settled.of(request_id)
+        return None if found is None else found.facts
 
     # ------------------------------------------------------------ a turn
 
@@ -171,7 +168,8 @@ class Watch:
             before, self._eligible[backend.url] = self._eligible.get(backend.url), eligible
             if before is not None and before is not eligible:
                 name = backend.role.value.capitalize()
-                what = "takes requests again" if eligible else f"takes no requests: it {now.why_not(backend)}"
+                why = why_out(backend.out(desk.plan.breaker, now_s))
+                what = "takes requests again" if eligible else f"takes no requests: it {why}"
                 self.note("eligible", f"{name} {what}.", backend.role, eligible=float(eligible))
 
 
