@@ -16,15 +16,23 @@ from structlog.typing import FilteringBoundLogger
 from proxy import __version__
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
 from proxy.model import Role
+from proxy.openapi import operators_document
 from proxy.protocol.credentials import carries_token
 from proxy.watch import Views, Watch
 from proxy.wire.ports import NAME
 
 HEALTH, STREAM = "/health", "/stream"
 PATHS = (
-    *("/metrics", "/status", "/decisions", "/explain/ID", "/history", "/journal", STREAM),
-    *("/config", "/config/differences", "/curves", "POST /reload", "POST /pin", "POST /drain"),
+    *("/metrics", "/status", "/decisions", "/explain/ID", "/history", "/journal", STREAM, "/config"),
+    *("/config/differences", "/curves", "/openapi.json", "/openapi/clients.json"),
+    *("POST /reload", "POST /pin", "POST /drain"),
 )
+# What aiohttp refuses by itself is said in this port's own words.
+MENDS = {
+    404: "this path is not served here; / lists those that are",
+    405: "this path is served with another method; see the Allow header",
+    413: "the body is over 1 MiB; everything that this port takes is short",
+}
 TOKEN_FORM = "send the token of admin.token as `Authorization: Bearer TOKEN`, or as the password of any user"
 PIN_FORM = 'send {"role": "speculative"} or {"role": "baseline"} to pin, {"role": null} to unpin'
 DRAIN_FORM = 'send {"role": "baseline"} or {"role": "speculative"}; add "draining": false to take it back into service'
@@ -51,6 +59,10 @@ class Operable(Protocol):
 
     def token(self) -> str | None:
         """What operators have to send; None where nothing is asked for."""
+        ...
+
+    def clients_document(self) -> dict[str, Any]:
+        """The clients' port as an OpenAPI document."""
         ...
 
     def effective(self) -> str:
@@ -91,6 +103,8 @@ class Admin:
         get("/config", self._config)
         get("/config/differences", self._differences)
         get("/curves", self._curves)
+        get("/openapi.json", self._openapi)
+        get("/openapi/clients.json", self._clients_openapi)
         get(HEALTH, self._health)
         post("/reload", self._reload)
         post("/pin", _asking(self._pin, PIN_FORM))
@@ -114,8 +128,10 @@ class Admin:
     async def _tell_failures(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except web.HTTPException:
-            raise
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            return _said_here(error)
         except Exception as error:
             self._app.logger.error("admin_failed", path=request.path, exc_info=error)
             return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
@@ -143,6 +159,12 @@ class Admin:
     async def _curves(self, _: web.Request) -> web.Response:
         return _json(self._app.curves())
 
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return _json(operators_document(served(request.app), locked=self._app.token() is not None))
+
+    async def _clients_openapi(self, _: web.Request) -> web.Response:
+        return _json(self._app.clients_document())
+
     async def _reload(self, _: web.Request) -> web.Response:
         taken, lines = await self._app.reload()
         return _json({"reloaded": taken, "changes" if taken else "problems": lines}, status=200 if taken else 422)
@@ -156,6 +178,21 @@ class Admin:
             raise ValueError("draining is true or false")
         self._app.drain_backend(Role(role), draining=draining)
         return _json({"role": role, "draining": draining})
+
+
+def served(application: web.Application) -> set[tuple[str, str]]:
+    """The (method, path) pairs of the port, as OpenAPI writes paths."""
+    routes = application.router.routes()
+    found = {(route.method, route.resource.canonical) for route in routes if route.resource is not None}
+    return {each for each in found if each[0] != "HEAD"}  # which comes with every GET
+
+
+def _said_here(error: web.HTTPException) -> web.Response:
+    """What aiohttp refuses by itself, in the form of this port's errors."""
+    answer = _json({"error": MENDS.get(error.status, error.reason)}, status=error.status)
+    if "Allow" in error.headers:
+        answer.headers["Allow"] = error.headers["Allow"]
+    return answer
 
 
 def _asking(act: Callable[..., Awaitable[web.Response]], form: str) -> Handler:

@@ -23,6 +23,7 @@ from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, RequestFacts, Role
+from proxy.openapi import clients_document
 from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
 from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.protocol.fields import raw
@@ -274,6 +275,10 @@ class App:
         """What operators have to send; None where nothing is asked for."""
         token = self.settings.admin.token
         return None if token is None else token.get_secret_value()
+
+    def clients_document(self) -> dict[str, Any]:
+        """The clients' port as an OpenAPI document, as it serves now."""
+        return clients_document(self.door.engines, locked=self.door.gate.clients is not None)
 
     def effective(self) -> str:
         """The configuration in force."""
