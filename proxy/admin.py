@@ -1,4 +1,5 @@
-"""The operators' port: metrics, status, decisions, configuration, and the few things an operator may do.
+"""The operators' port: a page for people, metrics, status, decisions, configuration, and the few things that an
+operator may do.
 
 It listens on loopback by default. Where a token is set, every path but /health asks for it; else whoever reaches the
 port may pin, drain and reload.
@@ -18,7 +19,7 @@ from proxy.metrics import CONTENT_TYPE, Metrics, Reading
 from proxy.model import Role
 from proxy.openapi import operators_document
 from proxy.protocol.credentials import carries_token
-from proxy.watch import Views, Watch
+from proxy.watch import Page, Views, Watch, wants_page
 from proxy.wire.ports import NAME
 
 HEALTH, STREAM = "/health", "/stream"
@@ -91,6 +92,7 @@ class Admin:
 
     def __init__(self, app: Operable) -> None:
         self._app = app
+        self._page = Page()
 
     def application(self) -> web.Application:
         """The aiohttp application to serve."""
@@ -99,7 +101,7 @@ class Admin:
         get("/", self._index)
         get("/metrics", self._metrics)
         get("/status", self._status)
-        application.router.add_routes(Views(lambda: self._app.watch).routes())
+        application.router.add_routes([*Views(lambda: self._app.watch).routes(), *self._page.routes()])
         get("/config", self._config)
         get("/config/differences", self._differences)
         get("/curves", self._curves)
@@ -136,7 +138,9 @@ class Admin:
             self._app.logger.error("admin_failed", path=request.path, exc_info=error)
             return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
 
-    async def _index(self, _: web.Request) -> web.Response:
+    async def _index(self, request: web.Request) -> web.Response:
+        if wants_page(request):
+            return self._page.index(request)
         return _json({"crossover": __version__, "paths": PATHS})
 
     async def _health(self, _: web.Request) -> web.Response:
