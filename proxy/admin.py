@@ -15,12 +15,16 @@ from structlog.typing import FilteringBoundLogger
 
 from proxy import __version__
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
-from proxy.model import Because, DecisionRecord, Role
+from proxy.model import Role
 from proxy.protocol.credentials import carries_token
+from proxy.watch import Views, Watch
 from proxy.wire.ports import NAME
 
-HEALTH = "/health"
-MAX_DECISIONS = 1000
+HEALTH, STREAM = "/health", "/stream"
+PATHS = (
+    *("/metrics", "/status", "/decisions", "/explain/ID", "/history", "/journal", STREAM),
+    *("/config", "/config/differences", "/curves", "POST /reload", "POST /pin", "POST /drain"),
+)
 TOKEN_FORM = "send the token of admin.token as `Authorization: Bearer TOKEN`, or as the password of any user"
 PIN_FORM = 'send {"role": "speculative"} or {"role": "baseline"} to pin, {"role": null} to unpin'
 DRAIN_FORM = 'send {"role": "baseline"} or {"role": "speculative"}; add "draining": false to take it back into service'
@@ -31,6 +35,7 @@ class Operable(Protocol):
 
     metrics: Metrics
     logger: FilteringBoundLogger
+    watch: Watch
 
     def reading(self) -> Reading:
         """Everything a scrape shows."""
@@ -44,16 +49,16 @@ class Operable(Protocol):
         """The measured speeds and their verdict."""
         ...
 
-    def decisions(self) -> list[tuple[float, DecisionRecord]]:
-        """Recent decisions with their unix seconds, oldest first."""
-        ...
-
     def token(self) -> str | None:
         """What operators have to send; None where nothing is asked for."""
         ...
 
     def effective(self) -> str:
         """The configuration in force as YAML, secrets masked."""
+        ...
+
+    async def differences(self) -> dict[str, Any]:
+        """The configuration in force beside the defaults and beside the file as it is now, secrets masked."""
         ...
 
     async def reload(self) -> tuple[bool, list[str]]:
@@ -82,8 +87,9 @@ class Admin:
         get("/", self._index)
         get("/metrics", self._metrics)
         get("/status", self._status)
-        get("/decisions", self._decisions)
+        application.router.add_routes(Views(lambda: self._app.watch).routes())
         get("/config", self._config)
+        get("/config/differences", self._differences)
         get("/curves", self._curves)
         get(HEALTH, self._health)
         post("/reload", self._reload)
@@ -115,8 +121,7 @@ class Admin:
             return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
 
     async def _index(self, _: web.Request) -> web.Response:
-        paths = ["/metrics", "/status", "/decisions", "/config", "/curves", "POST /reload", "POST /pin", "POST /drain"]
-        return _json({"crossover": __version__, "paths": paths})
+        return _json({"crossover": __version__, "paths": PATHS})
 
     async def _health(self, _: web.Request) -> web.Response:
         answer = _json({"status": "alive"})
@@ -127,18 +132,13 @@ class Admin:
         return web.Response(body=self._app.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _: web.Request) -> web.Response:
-        return _json({**self._app.status(), **asdict(self._app.reading())})
-
-    async def _decisions(self, request: web.Request) -> web.Response:
-        try:
-            limit = int(request.query.get("limit", "100"))
-        except ValueError:
-            return _json({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
-        recent = self._app.decisions()[-min(max(limit, 1), MAX_DECISIONS) :]
-        return _json({"decisions": [_decision(at_s, record) for at_s, record in reversed(recent)]})
+        return _json(whole_status(self._app))
 
     async def _config(self, _: web.Request) -> web.Response:
         return web.Response(text=self._app.effective(), content_type="application/yaml")
+
+    async def _differences(self, _: web.Request) -> web.Response:
+        return _json(await self._app.differences())
 
     async def _curves(self, _: web.Request) -> web.Response:
         return _json(self._app.curves())
@@ -173,34 +173,19 @@ def _asking(act: Callable[..., Awaitable[web.Response]], form: str) -> Handler:
 
 @web.middleware
 async def _refuse_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A page that an operator happens to visit must not steer the proxy through the operator's browser."""
+    """A page that an operator happens to visit must not steer the proxy through the operator's browser, nor take the
+    places of those who watch."""
     origin = request.headers.get("Origin")
-    if request.method == "POST" and origin is not None and origin.partition("://")[2] != request.host:
+    foreign = origin is not None and origin.partition("://")[2] != request.host
+    foreign = foreign or request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
+    if foreign and (request.method == "POST" or request.path == STREAM):
         return _json({"error": "requests made by other sites are refused; call this port itself"}, status=403)
     return await handler(request)
 
 
-def _decision(at_s: float, record: DecisionRecord) -> dict[str, Any]:
-    decision = record.decision
-    return {
-        "at_s": round(at_s, 3),
-        "request_id": record.request_id,
-        "route": record.route,
-        "weight": record.weight,
-        "attempt": record.attempt,
-        "role": decision.role,
-        "reason": decision.reason,
-        "because": _because(decision.because),
-    }
-
-
-def _because(because: Because) -> dict[str, Any]:
-    told = because._asdict()
-    costs = told.pop("costs")
-    told |= {"speculative_cost_s": because.speculative_cost_s, "baseline_cost_s": because.baseline_cost_s}
-    if costs is not None:
-        told |= {"extrapolated": costs.extrapolated, "baseline_failures": costs.baseline_failures}
-    return told
+def whole_status(app: Operable) -> dict[str, Any]:
+    """The status as JSON tells it, the reading included."""
+    return {**app.status(), **asdict(app.reading())}
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:

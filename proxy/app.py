@@ -13,8 +13,8 @@ from typing import Any
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__, config, logs, tasks
-from proxy.admin import Admin
+from proxy import __version__, config, logs, tasks, telling
+from proxy.admin import Admin, whole_status
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, Readiness
@@ -22,13 +22,14 @@ from proxy.front import FrontServer
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
-from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
-from proxy.plan import body_rules, connection_rules, line_rules, patience, plan, queue_rules
+from proxy.model import ROLES, Change, RequestFacts, Role
+from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
 from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.protocol.fields import raw
-from proxy.reading import read
+from proxy.reading import present, read
 from proxy.relay import Relay
 from proxy.state.backend import Backend
+from proxy.watch import Watch
 from proxy.wire import ports
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
@@ -77,13 +78,14 @@ class App:
         self._bodies = Bodies(body_rules(settings))
         self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, patience(settings))
         self.relay.on_end = self._ended
+        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, lambda: whole_status(self))
         self.informer = Informer(self.desk, self.pair, self._bodies)
         self.door = Door(
             relay=self.relay,
             informer=self.informer,
             metrics=self.metrics,
             logger=logger,
-            engines=_engines(settings),
+            engines=engines(settings),
             readiness=self.readiness,
         )
         self._set_gate(settings)
@@ -120,12 +122,13 @@ class App:
             line.start()
         await self._learned.recall()
         self._keeper = tasks.spawn(self._learned.run(), name="learned file")
+        self.watch.start()
         for section, context in (await asyncio.to_thread(config.contexts, self.settings)).items():
             self._tls[section] = TlsPort(
                 context,
                 handshake_s=listen.head_timeout_s,
                 closed=self.metrics.closed,
-                room=self._front.room if section == "listen" else _endless,
+                room=self._front.room if section == "listen" else lambda: float("inf"),
             )
         self.admin_port = await self._listen_admin(admin.host, admin.port)
         try:
@@ -137,13 +140,16 @@ class App:
         self.logger.info(
             "started", version=__version__, host=listen.host, port=self.port, admin=f"{admin.host}:{self.admin_port}"
         )
+        self.watch.note("started", f"Crossover {__version__} serves on port {self.port}.", version=__version__)
 
     async def drain(self, *, settle: bool) -> None:
         """Stop without losing an answer: readiness fails, new requests are still served while load balancers turn
         away (`settle`), then none are, running ones end, and those beyond `drain_s` are ended with an error."""
         timeouts = self.settings.timeouts
         self.phase = Phase.SETTLING
-        self.logger.info("drain_began", in_flight=self.desk.snapshot().in_flight)
+        in_flight = self.desk.snapshot().in_flight
+        self.logger.info("drain_began", in_flight=in_flight)
+        self.watch.note("draining", "The proxy was told to stop: running answers may end.", in_flight=in_flight)
         if settle:
             self._front.leaving = True
             await asyncio.sleep(timeouts.settle_s)
@@ -167,6 +173,7 @@ class App:
         """Close every socket and task. In flight is zero afterwards."""
         await self._end()
         await self._front.close(END_WITHIN_S)
+        await self.watch.stop()
         if self._admin is not None:
             await self._admin.cleanup()
         for port in self._tls.values():
@@ -214,6 +221,7 @@ class App:
         self.reload_failed = False
         self.metrics.reloaded(accepted=True)
         self.logger.info("config_reloaded", changes=changes)
+        self.watch.note("reload", f"The configuration was taken over: {'; '.join(changes) or 'nothing has changed'}.")
         self._caution()
         return True, changes
 
@@ -241,6 +249,7 @@ class App:
     def status(self) -> dict[str, Any]:
         """State and facts beyond the reading."""
         learning = self.desk.learning
+        now = present(self.desk, self.reading(), self.phase)
         return {
             "version": __version__,
             "phase": self.phase,
@@ -250,6 +259,7 @@ class App:
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
+            "sentence": telling.now(now),
             "verdict": config.sentences(self.settings.sources.curves),
             "dropped_in_flight": self._dropped(),
         }
@@ -260,11 +270,6 @@ class App:
         told = None if learning is None else learning.told(self.desk.backends, self.desk.clock())
         return {**config.shown(self.settings.sources.curves), "learned": told}
 
-    def decisions(self) -> list[tuple[float, DecisionRecord]]:
-        """Recent decisions with their unix seconds, oldest first."""
-        offset_s = time.time() - self.desk.clock()  # noqa: TID251 - people want to know when, not how long ago
-        return [(record.at_s + offset_s, record) for record in self.desk.ring]
-
     def token(self) -> str | None:
         """What operators have to send; None where nothing is asked for."""
         token = self.settings.admin.token
@@ -273,6 +278,15 @@ class App:
     def effective(self) -> str:
         """The configuration in force."""
         return config.effective(self.settings)
+
+    async def differences(self) -> dict[str, Any]:
+        """The configuration in force beside the defaults, and beside the file as it is now."""
+        found = config.beside_defaults(self.settings)
+        try:
+            written = await asyncio.to_thread(self._source)
+        except InvalidConfig as error:
+            return {"set": found, "pending": [], "problems": [str(problem) for problem in error.problems]}
+        return {"set": found, "pending": config.pending(self.settings, written), "problems": []}
 
     # ------------------------------------------------------------ inside
 
@@ -286,7 +300,7 @@ class App:
         self.relay.patience = patience(settings)
         self._bodies.rules = body_rules(settings)
         self._front.adopt(connection_rules(settings))
-        self.door.engines = _engines(settings)
+        self.door.engines = engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
         self._tell_outdated()
@@ -306,6 +320,7 @@ class App:
     def _caution(self) -> None:
         for message in config.cautions(self.settings):
             self.logger.warning("config_caution", message=message)
+            self.watch.note("caution", message)
 
     def _dropped(self) -> dict[str, int]:
         """What still runs on backends that a reload has dropped, by url: such an engine is not to be stopped yet."""
@@ -316,6 +331,7 @@ class App:
         self.reload_failed = True
         self.metrics.reloaded(accepted=False)
         self.logger.error("config_rejected", problems=problems)
+        self.watch.note("reload_failed", f"A changed configuration was refused, the old one holds: {problems[0]}")
         return False, problems
 
     async def _listen_admin(self, host: str, port: int) -> int:
@@ -345,6 +361,7 @@ class App:
 
     def _changed(self, change: Change) -> None:
         self.metrics.changed(change)
+        self.watch.changed(change)
         logs.changed(self.logger, change)
 
     def _facts_came(self, backend: Backend) -> None:
@@ -359,11 +376,13 @@ class App:
             max_running_requests=facts.max_running_requests,
             algorithm=facts.speculative_algorithm,
         )
+        self.watch.engine_seen(backend.role, backend.url, facts)
         self._tell_outdated()
         speculative, baseline = (self.desk.backend(role).facts for role in ROLES)
         if speculative is None or baseline is None:
             return
         self.warnings = disagreements(speculative, baseline)
+        self.watch.disagree(self.warnings)
         for each in self.warnings:
             self.logger.warning("backends_disagree", code=each.code, message=each.message)
 
@@ -374,11 +393,4 @@ class App:
             if message not in self._told_outdated:
                 self._told_outdated.add(message)
                 self.logger.warning("curves_outdated", message=message)
-
-
-def _endless() -> float:
-    return float("inf")
-
-
-def _engines(settings: Settings) -> "tuple[Any, ...]":
-    return tuple(sorted({settings.backends.of(role).engine for role in ROLES}))
+                self.watch.note("caution", message)

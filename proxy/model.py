@@ -145,9 +145,9 @@ class BackendLoad(NamedTuple):
     """One backend at one instant, as the decision sees it.
 
     `in_flight` counts sequences leased and not settled, lingering ones included; `max_in_flight` is the limit in
-    force (None: no limit known); `recent_failures` weighs as load, so that a backend that fails fast does not look
-    idle. `eligible` is health, circuit and the operator's wish together; `recovered_s` is how long ago the backend
-    came back from being down or from an open circuit (seconds; None: it never was).
+    force (None: none known); `recent_failures` weighs as load, so that one that fails fast looks busy. `eligible` is
+    health, circuit and the operator's wish together, `out` which of them says no; `recovered_s` is how long ago the
+    backend came back from being down or from an open circuit (seconds; None: it never was).
     """
 
     role: Role
@@ -156,6 +156,7 @@ class BackendLoad(NamedTuple):
     recent_failures: int = 0
     eligible: bool = True
     recovered_s: float | None = None
+    out: str | None = None
 
 
 class LoadSnapshot(NamedTuple):
@@ -232,23 +233,26 @@ class Costs(NamedTuple):
 class Because(NamedTuple):
     """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
 
-    `recent_failures` are the speculative backend's, which weigh as load on it. `costs` are None where no measured
-    curves tell them. The two after them are the tokens of the prompt that either engine was believed to have cached;
-    `learned` says that the curves were corrected by live traffic.
+    What the policy in force does not look at is None. `recent_failures` are the speculative backend's, which weigh as
+    load on it. `costs` are None where no measured curves tell them. The two after them are the tokens of the prompt
+    that either engine was believed to have cached; `learned` says that the curves were corrected by live traffic. The
+    last two say why a backend took nothing new (routing/out.py).
     """
 
     policy: Policy
     speculative_in_flight: int
     baseline_in_flight: int
-    smoothed: float
-    enter_at: int
-    leave_at: int
-    regime: Role
+    smoothed: float | None
+    enter_at: int | None
+    leave_at: int | None
+    regime: Role | None
     recent_failures: int = 0
     costs: Costs | None = None
     speculative_cached: int = 0
     baseline_cached: int = 0
     learned: bool = False
+    speculative_out: str | None = None
+    baseline_out: str | None = None
 
     @property
     def speculative_cost_s(self) -> float | None:
@@ -328,8 +332,7 @@ class RequestFacts(NamedTuple):
     `client_name` the name of the client's key in the keys file, None where no key is asked for. `ttft_s` is request
     head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
     added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
-    the request, `first_failure` of the one for which it moved to the other backend. One is made for each request: as a
-    tuple that takes a third of what a frozen dataclass of so many fields takes.
+    the request, `first_failure` of the one for which it moved to the other backend.
     """
 
     request_id: str
@@ -361,6 +364,7 @@ class ChangeKind(StrEnum):
     PIN = "pin_changed"
     DRAIN = "drain_changed"
     LEARNING = "learning_suspended"
+    ENGINE = "engine_changed"
 
 
 @dataclass(frozen=True, slots=True)

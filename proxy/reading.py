@@ -5,12 +5,17 @@ What is said of it in words is in telling/.
 
 from proxy.dispatch import Desk
 from proxy.metrics import BackendReading, Reading
-from proxy.routing import ramp
+from proxy.model import BackendLoad, Traits
+from proxy.routing import policy, ramp
+from proxy.routing.out import Out
+from proxy.routing.rules import Rules
 from proxy.state.backend import Backend
 from proxy.telling import Present, Side
 
 # Engines are asked every second by default; after this silence their own numbers are not shown any more.
 FRESH_S = 10.0
+# A request without wishes, of one sequence, and the route whose answers are as long as most.
+PLAIN, USUAL_ROUTE = Traits(), "/v1/chat/completions"
 
 
 def read(
@@ -20,6 +25,7 @@ def read(
     desk.follow()
     now_s = desk.clock()
     regime, learning = desk.regime, desk.learning
+    measured_gain, learned_gain = (None, None) if learning is None else learning.gains()
     return Reading(
         backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
         regime=regime.role,
@@ -33,6 +39,8 @@ def read(
         ready=ready,
         reload_failed=reload_failed,
         learning_suspended=None if learning is None else learning.suspended(now_s),
+        measured_gain=measured_gain,
+        learned_gain=learned_gain,
     )
 
 
@@ -59,7 +67,17 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
         drift=backend.drift() if fresh else None,
         accept_length=load.accept_length if load is not None else None,
         learned_ratio=None if desk.learning is None else desk.learning.ratio(backend),
+        engine_change_age_s=None if backend.changed_at_s is None else now_s - backend.changed_at_s,
+        curves_outdated=_outdated(desk, backend),
     )
+
+
+def _outdated(desk: Desk, backend: Backend) -> bool | None:
+    curves, facts = desk.rules.curves, backend.facts
+    measured = None if curves is None else curves.versions.get(backend.role)
+    if measured is None or facts is None or facts.version is None:
+        return None
+    return facts.version != measured
 
 
 def present(desk: Desk, reading: Reading, phase: str) -> Present:
@@ -67,11 +85,11 @@ def present(desk: Desk, reading: Reading, phase: str) -> Present:
     rules = desk.rules
     snapshot = desk.snapshot()
     speculative, baseline = (
-        Side(
-            each.role, each.in_flight, each.max_in_flight, _out(each, ramping=ramp.is_on(rules, snapshot.of(each.role)))
-        )
-        for each in reading.backends
+        Side(load.role, load.in_flight, load.max_in_flight, _out(rules, load))
+        for load in (snapshot.speculative, snapshot.baseline)
     )
+    # Decided by the rules themselves, so that what is said cannot differ from what happens.
+    plain = policy.decide(rules, desk.regime, snapshot, PLAIN, expected_tokens=desk.answers.expected(USUAL_ROUTE))
     return Present(
         policy=rules.effective_policy,
         speculative=speculative,
@@ -86,14 +104,15 @@ def present(desk: Desk, reading: Reading, phase: str) -> Present:
         leave_at=reading.leave_at,
         waiting=reading.waiting,
         learning_suspended=bool(reading.learning_suspended),
+        next=plain.role,
+        costs=plain.because.costs,
     )
 
 
-def _out(reading: BackendReading, *, ramping: bool) -> str | None:
+def _out(rules: Rules, load: BackendLoad) -> str | None:
     """Why a backend does not take all it would be sent, in the words of telling."""
-    limit = reading.max_in_flight
-    if not reading.eligible:
-        return "draining" if reading.draining else "down" if reading.up is False else "circuit open"
-    if limit is not None and reading.in_flight >= limit:
-        return "full"
-    return "ramping" if ramping else None
+    if load.out is not None:
+        return load.out
+    if load.max_in_flight is not None and load.in_flight >= load.max_in_flight:
+        return Out.FULL
+    return Out.RAMPING if ramp.is_on(rules, load) else None

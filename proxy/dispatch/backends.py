@@ -80,6 +80,10 @@ class Backends:
         last, backend.facts = backend.facts, facts
         if last is not None and (last.version, last.started) != (facts.version, facts.started):
             backend.shelf.forget()
+        before, after = _words_of(last), _words_of(facts)
+        if before is not None and after is not None and before != after:
+            backend.changed_at_s = self.clock()
+            self._announce(backend, ChangeKind.ENGINE, before, after)
         self._measure(backend)
         self.on_room()
 
@@ -130,6 +134,13 @@ class Backends:
         """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
         if self.backend(backend.role) is backend:
             self.on_change(Change(kind, backend.role, before, after))
+
+
+def _words_of(facts: EngineFacts | None) -> str | None:
+    """What its speed hangs on: the model, the version and the way it drafts; None where it tells no version."""
+    if facts is None or facts.version is None:
+        return None
+    return " ".join(each for each in (facts.model, facts.version, facts.speculative_algorithm) if each)
 
 
 def _word(up: bool | None) -> str:

@@ -21,6 +21,7 @@ from proxy.model import (
 )
 from proxy.routing import learned
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
+from proxy.routing.gain import best_gain
 from proxy.routing.harm import Harm, measured_choice
 from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
@@ -131,6 +132,13 @@ class Learning:
     def ratio(self, backend: Backend) -> float:
         """Seconds for a token at the backend's present load by those that were measured."""
         return self.learner.ratio(backend.role, backend.book.in_flight)
+
+    def gains(self) -> tuple[float | None, float | None]:
+        """What speculation gives at best in the context of its requests, by the measured curves and by the corrected
+        ones."""
+        learner = self.learner
+        tokens = learner.sides[SPECULATIVE].context_tokens
+        return best_gain(learner.curves.at_context(tokens)), best_gain(learner.corrected.at_context(tokens))
 
     def summary(self, backends: tuple[Backend, Backend], now_s: float) -> dict[str, Any]:
         """How it stands, as plain values for JSON."""

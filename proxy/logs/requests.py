@@ -109,26 +109,49 @@ def _tell_wishes(fields: dict[str, Any], traits: Traits) -> None:
 def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
     # Taken apart at once: as many looks by name take three times as long.
     role, reason, _, because = decision
-    policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs, *rest = because
+    policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs = because[:9]
     if role is not None:
         fields["role"] = role._value_
     fields["reason"] = reason._value_
     fields["policy"] = policy._value_
-    fields["regime"] = regime._value_
+    if regime is not None:
+        fields["regime"] = regime._value_
     fields["speculative_in_flight"] = speculative
     fields["baseline_in_flight"] = baseline
-    fields["smoothed"] = round(smoothed * _HUNDRED) / _HUNDRED
-    fields["enter_at"] = enter_at
-    fields["leave_at"] = leave_at
+    if smoothed is not None:
+        fields["smoothed"] = round(smoothed * _HUNDRED) / _HUNDRED
+    if enter_at is not None:
+        fields["enter_at"] = enter_at
+    if leave_at is not None:
+        fields["leave_at"] = leave_at
     if failures:
         fields["recent_failures"] = failures
     if costs is not None:
         _tell_costs(fields, *costs)
-    *cached, learned = rest
-    if cached[0] or cached[1]:
-        fields["speculative_cached"], fields["baseline_cached"] = cached
+    if (more := because[9:]) != _NO_MORE:
+        _tell_more(fields, *more)
+
+
+# Neither backend has anything of the prompt cached, the curves are as measured, and neither is out.
+_NO_MORE = (0, 0, False, None, None)
+
+
+def _tell_more(  # noqa: PLR0917 - as `_tell_decision` takes it apart
+    fields: dict[str, Any],
+    speculative_cached: int,
+    baseline_cached: int,
+    learned: bool,
+    speculative_out: str | None,
+    baseline_out: str | None,
+) -> None:
+    if speculative_cached or baseline_cached:
+        fields["speculative_cached"], fields["baseline_cached"] = speculative_cached, baseline_cached
     if learned:
         fields["learned"] = True
+    if speculative_out is not None:
+        fields["speculative_out"] = speculative_out
+    if baseline_out is not None:
+        fields["baseline_out"] = baseline_out
 
 
 def _tell_costs(

@@ -23,6 +23,7 @@ from proxy.routing import affinity, consolidate, marginal, overflow, ramp, thres
 from proxy.routing.consolidate import first_role
 from proxy.routing.demand import arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
+from proxy.routing.out import Out
 from proxy.routing.rules import Affinity, Goals, RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
 
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 _MARGINAL, _CONSOLIDATE = Policy.MARGINAL, Policy.CONSOLIDATE
-_THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
+_THRESHOLD, _OVERFLOWS, _PINNED = Policy.THRESHOLD, Policy.OVERFLOW, Policy.PINNED
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 _FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
@@ -91,7 +92,8 @@ def decide(
     elif not (speculative.eligible or baseline.eligible):
         reason = _ALL_DOWN
     counts = (speculative.in_flight, baseline.in_flight)
-    because = _because(rules, current, counts, speculative.recent_failures, costs, where)
+    outs = (_out(rules, snapshot, SPECULATIVE, traits.weight), _out(rules, snapshot, BASELINE, traits.weight))
+    because = _because(rules, current, counts, speculative.recent_failures, costs, where, outs)
     if role is not None:
         held = share(snapshot.of(role), traits.weight)
         current = _hold(rules, current, in_flight + held, at_s)
@@ -148,7 +150,8 @@ def decide_by_counts(
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
-    because = _because(rules, current, in_flight, recent_failures, costs, where)
+    outs = _full_ones(in_flight, limits, weight)
+    because = _because(rules, current, in_flight, recent_failures, costs, where, outs)
     current = _counted(rules, current, traits, tokens, where[0] if role is SPECULATIVE else where[1])
     return Decision(role, reason, current, because)
 
@@ -160,21 +163,32 @@ def _because(  # noqa: PLR0917 - by name it would take twice as long, and each d
     recent_failures: int,
     costs: Costs | None,
     where: Whereabouts,
+    outs: tuple[str | None, str | None],
 ) -> Because:
-    """The numbers behind a decision."""
+    """The numbers behind a decision: of those of a policy, the ones that the policy in force looks at."""
+    policy = rules.effective_policy
+    smoothed = enter_at = leave_at = role = None
+    if policy is _OVERFLOWS:
+        leave_at = rules.leave_at
+    elif policy is _THRESHOLD:
+        smoothed, enter_at, leave_at, role = regime.smoothed, rules.enter_at, rules.leave_at, regime.role
+    elif policy is _CONSOLIDATE:
+        smoothed, role = regime.smoothed, regime.role
     return Because(
-        rules.effective_policy,
+        policy,
         in_flight[0],
         in_flight[1],
-        regime.smoothed,
-        rules.enter_at,
-        rules.leave_at,
-        regime.role,
+        smoothed,
+        enter_at,
+        leave_at,
+        role,
         recent_failures,
         costs,
         where.speculative_tokens,
         where.baseline_tokens,
         rules.learned,
+        outs[0],
+        outs[1],
     )
 
 
@@ -202,7 +216,21 @@ def filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
 def has_room(load: BackendLoad, weight: int) -> bool:
     """Whether a request of `weight` sequences keeps within `max_in_flight`; one heavier than that may run alone."""
     limit = load.max_in_flight
-    return limit is None or load.in_flight + share(load, weight) <= limit
+    return limit is None or _fits(load.in_flight, limit, weight)
+
+
+def _fits(in_flight: int, limit: int, weight: int) -> bool:
+    return in_flight + (weight if weight <= limit else max(1, limit)) <= limit
+
+
+def _full_ones(
+    in_flight: tuple[int, int], limits: tuple[int | None, int | None], weight: int
+) -> tuple[Out | None, Out | None]:
+    (speculative, baseline), (limit, other_limit) = in_flight, limits
+    # Most fit as they are: a call less for each decision.
+    first = limit is None or speculative + weight <= limit or _fits(speculative, limit, weight)
+    second = other_limit is None or baseline + weight <= other_limit or _fits(baseline, other_limit, weight)
+    return None if first else Out.FULL, None if second else Out.FULL
 
 
 def share(load: BackendLoad, weight: int) -> int:
@@ -343,6 +371,16 @@ def _takes(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> boo
     load = snapshot.of(role)
     open_ = load.eligible or snapshot.all_down
     return open_ and has_room(load, weight) and not _is_held_back(rules, snapshot, role, weight)
+
+
+def _out(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> str | None:
+    """Why a backend takes no request of `weight`; None where it does."""
+    load = snapshot.of(role)
+    if not load.eligible:
+        return load.out or Out.DOWN
+    if not has_room(load, weight):
+        return Out.FULL
+    return Out.RAMPING if _is_held_back(rules, snapshot, role, weight) else None
 
 
 def _is_held_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:

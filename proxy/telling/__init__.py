@@ -4,7 +4,7 @@ requests.py explains one request, present.py the present; figures.py says number
 the desk, and who shows the sentences, is elsewhere.
 """
 
-from proxy.telling.present import Present, Side, now
+from proxy.telling.present import Present, Side, now, why_out
 from proxy.telling.requests import sentences
 
-__all__ = ["Present", "Side", "now", "sentences"]
+__all__ = ["Present", "Side", "now", "sentences", "why_out"]

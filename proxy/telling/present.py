@@ -5,7 +5,7 @@ Why one request went where it went is in requests.py. Whoever fills a Present lo
 
 from dataclasses import dataclass
 
-from proxy.model import ROLES, Policy, Role
+from proxy.model import ROLES, Costs, Policy, Role
 from proxy.telling.figures import count, seconds, smooth
 
 _STATES = {
@@ -40,7 +40,8 @@ class Present:
     """What the sentence depends on.
 
     `policy` is the one in force, never auto; `pinned` the operator's pin, `pin` that of policy pinned; `regime` is
-    favoured since `regime_age_s` seconds; `waiting` counts requests.
+    favoured since `regime_age_s` seconds; `waiting` counts requests; `next` is where a plain request would go now, at
+    these `costs`.
     """
 
     policy: Policy
@@ -56,6 +57,8 @@ class Present:
     leave_at: int = 0
     waiting: int = 0
     learning_suspended: bool = False
+    next: Role | None = None
+    costs: Costs | None = None
 
     def of(self, role: Role) -> Side:
         """One backend."""
@@ -99,13 +102,13 @@ def _wished(present: Present, out: list[Role]) -> str | None:
     if wish not in out:
         return f"All requests go to {wish}: {source}"
     source = source.replace("there", f"to {wish}")
-    return f"All requests go to {wish.other}: {source}, which {_words(present.of(wish).out)}"
+    return f"All requests go to {wish.other}: {source}, which {why_out(present.of(wish).out)}"
 
 
 def _by_policy(present: Present) -> str:
     match present.policy:
         case Policy.MARGINAL:
-            return f"Each request goes where by the measured speeds it delays all of them least, {_counts(present)}"
+            return _marginal(present)
         case Policy.CONSOLIDATE:
             return (
                 f"New requests go to {present.regime}, favoured since {seconds(present.regime_age_s)} as the one that "
@@ -115,6 +118,17 @@ def _by_policy(present: Present) -> str:
             return _threshold(present)
         case _:
             return _overflow(present)
+
+
+def _marginal(present: Present) -> str:
+    role, costs = present.next, present.costs
+    if role is None or costs is None:
+        return f"Each request goes where by the measured speeds it delays all of them least, {_counts(present)}"
+    mine, others = costs.speculative_s, costs.baseline_s
+    if role is Role.BASELINE:
+        mine, others = others, mine
+    delays = f"it would delay all of them by {seconds(mine)} there and by {seconds(others)} on {role.other}"
+    return f"New requests go to {role}: by the measured speeds {delays}, {_counts(present)}"
 
 
 def _threshold(present: Present) -> str:
@@ -145,12 +159,13 @@ def _short(present: Present, role: Role) -> str | None:
     if side.out is None:
         return None
     limit = "" if side.max_in_flight is None else f" ({side.in_flight:,} of {side.max_in_flight:,})"
-    return f"{role} {_words(side.out)}{limit if side.out == 'full' else ''}"
+    return f"{role} {why_out(side.out)}{limit if side.out == 'full' else ''}"
 
 
 def _state(present: Present, role: Role) -> str:
-    return f"{role} {_words(present.of(role).out)}"
+    return f"{role} {why_out(present.of(role).out)}"
 
 
-def _words(out: str | None) -> str:
+def why_out(out: str | None) -> str:
+    """Why a backend takes nothing new or not all, as the rest of a sentence about it."""
     return "takes nothing new" if out is None else _STATES.get(out, out)

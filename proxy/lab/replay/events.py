@@ -37,11 +37,11 @@ class Skip(StrEnum):
 
 
 class InForce(NamedTuple):
-    """What decided a request."""
+    """What decided a request; None where its policy goes by no such number."""
 
     policy: Policy
-    enter_at: int
-    leave_at: int
+    enter_at: int | None
+    leave_at: int | None
 
 
 class Settled(NamedTuple):
@@ -147,8 +147,8 @@ _USAGE = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 def _in_force(fields: dict[str, Any]) -> InForce:
-    most = 1 << 40
-    return InForce(Policy(fields["policy"]), _whole(fields, "enter_at", most), _whole(fields, "leave_at", most))
+    bounds = (_whole(fields, name, 1 << 40) if name in fields else None for name in ("enter_at", "leave_at"))
+    return InForce(Policy(fields["policy"]), *bounds)
 
 
 def _unix_s(said: object) -> float:
