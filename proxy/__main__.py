@@ -109,8 +109,12 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
 def _add_terminal(commands: Any, first: Sequence[str]) -> None:
     status = commands.add_parser("status", help="what a running proxy is doing; exit code 0 where it serves")
     explain = commands.add_parser("explain", help="why one request went where it went, and what came of it")
-    if {"status", "explain"} & set(first):
+    top = commands.add_parser("top", help="what a running proxy does, live in the terminal")
+    if {"status", "explain", "top"} & set(first):
         from proxy.terminal import port  # noqa: PLC0415 - not for those who only serve
+        from proxy.terminal import top as live  # noqa: PLC0415
+
+        live.add_options(top)
 
         explain.add_argument("request_id", metavar="REQUEST_ID", help="the x-request-id of its answer")
         for command in (status, explain):
@@ -118,6 +122,7 @@ def _add_terminal(commands: Any, first: Sequence[str]) -> None:
             command.add_argument("--json", action="store_true", help="as the operators' port tells it")
     status.set_defaults(run=_status)
     explain.set_defaults(run=_explain)
+    top.set_defaults(run=_top)
 
 
 def _add_key(commands: Any) -> None:
@@ -208,6 +213,12 @@ def _explain(options: argparse.Namespace) -> int:
     from proxy.terminal import explain  # noqa: PLC0415
 
     return explain.run(options)
+
+
+def _top(options: argparse.Namespace) -> int:
+    from proxy.terminal import top  # noqa: PLC0415
+
+    return top.run(options)
 
 
 def _key(options: argparse.Namespace) -> int:

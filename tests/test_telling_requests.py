@@ -120,6 +120,25 @@ def test_a_demand_beyond_what_was_measured_is_told_in_words() -> None:
     assert "without end" in told and "2 s on baseline" in told
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("draining", "an operator drains it"),
+        ("down", "it does not answer its probes"),
+        ("circuit open", "its circuit is open after too many failures"),
+        ("full", "it is at max_in_flight"),
+        ("ramping", "it has just come back and gets its share bit by bit"),
+    ],
+)
+def test_why_the_other_backend_was_out_is_told(word: str, told: str) -> None:
+    out = record(Reason.ONLY_ELIGIBLE, BASELINE, speculative_out=word)
+    assert second(out) == f"It went to baseline: speculative took nothing new: {told}."
+    beside = record(Reason.CHEAPER, costs=Costs(1, 2), baseline_out=word)
+    assert f"Baseline took nothing new then: {told}." in sentences([beside], None)
+    both = record(Reason.ALL_DOWN, speculative_out=word, baseline_out="down")
+    assert f"(speculative: {told}; baseline: it does not answer its probes)" in second(both)
+
+
 def test_corrected_speeds_are_called_so() -> None:
     assert "live traffic has corrected" in second(record(Reason.CHEAPER, costs=Costs(1, 2), learned=True))
 

@@ -44,8 +44,8 @@ def beside(decision: Decision) -> list[str]:
 
 def out(because: Because, role: Role) -> str | None:
     """Why a backend took nothing new, in words; None where it did, or where that is not known."""
-    word = getattr(because, f"{role.value}_out", None)
-    return None if word is None else _OUT_WORDS.get(str(word), str(word))
+    word = because.speculative_out if role is Role.SPECULATIVE else because.baseline_out
+    return None if word is None else _OUT_WORDS.get(word, str(word))
 
 
 def costs(because: Because) -> str | None:

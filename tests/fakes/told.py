@@ -22,20 +22,23 @@ ODD = (float("inf"), float("nan"))
 COUNTS = st.integers(0, 100_000)
 SECONDS = st.floats(0, 1e6)
 COSTS = st.builds(Costs, SECONDS | st.sampled_from(ODD), SECONDS | st.sampled_from(ODD), st.booleans(), COUNTS)
+OUT = st.sampled_from((None, "draining", "down", "circuit open", "full", "ramping"))
 BECAUSE = st.builds(
     Because,
     st.sampled_from(Policy),
     COUNTS,
     COUNTS,
-    st.floats(0, 1e5),
-    COUNTS,
-    COUNTS,
-    st.sampled_from(Role),
+    st.none() | st.floats(0, 1e5),
+    st.none() | COUNTS,
+    st.none() | COUNTS,
+    st.none() | st.sampled_from(Role),
     recent_failures=st.integers(0, 9),
     costs=st.none() | COSTS,
     speculative_cached=COUNTS,
     baseline_cached=COUNTS,
     learned=st.booleans(),
+    speculative_out=OUT,
+    baseline_out=OUT,
 )
 DECISIONS = st.builds(Decision, st.none() | st.sampled_from(Role), st.sampled_from(Reason), st.just(Regime()), BECAUSE)
 RECORDS = st.builds(
@@ -74,7 +77,6 @@ FACTS = st.builds(
     tpot_s=st.none() | SECONDS,
     usage=st.builds(Usage, COUNTS, COUNTS, COUNTS),
 )
-OUT = st.sampled_from((None, "draining", "down", "circuit open", "full", "ramping"))
 SIDES = {role: st.builds(Side, st.just(role), COUNTS, st.none() | COUNTS, OUT) for role in Role}
 PRESENTS = st.builds(
     Present,
@@ -90,5 +92,7 @@ PRESENTS = st.builds(
     enter_at=COUNTS,
     leave_at=COUNTS,
     waiting=COUNTS,
+    next=st.none() | st.sampled_from(Role),
+    costs=st.none() | COSTS,
     learning_suspended=st.booleans(),
 )
