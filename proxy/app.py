@@ -358,6 +358,7 @@ class App:
             model=facts.model,
             max_running_requests=facts.max_running_requests,
             algorithm=facts.speculative_algorithm,
+            another=backend.changed_at_s is not None,
         )
         self._tell_outdated()
         speculative, baseline = (self.desk.backend(role).facts for role in ROLES)

@@ -110,10 +110,9 @@ def loop_failed(logger: FilteringBoundLogger) -> Callable[[asyncio.AbstractEvent
 
 
 def changed(logger: FilteringBoundLogger, change: Change) -> None:
-    """The line of one change: `regime_changed` and the like; a warning where a backend is lost, or where what was
-    measured may no longer hold."""
+    """The line of one change: `regime_changed` and the like; a warning where a backend is lost."""
     role = change.role.value if change.role is not None else None
-    lost = change.after in ("down", CircuitState.OPEN) or change.kind in (ChangeKind.LEARNING, ChangeKind.ENGINE)
+    lost = change.after in ("down", CircuitState.OPEN) or change.kind is ChangeKind.LEARNING
     say = logger.warning if lost else logger.info
     say(change.kind.value, role=role, before=str(change.before), after=str(change.after))
 
