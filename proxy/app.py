@@ -278,7 +278,7 @@ class App:
 
     def _adopt(self, settings: Settings) -> None:
         if settings.log != self.settings.log:
-            logs.configure(settings.log.format, settings.log.level)
+            logs.configure(*settings.log.way())
         self.settings, self.files = settings, settings.sources.marks
         self._set_gate(settings)
         self.desk.reload(plan(settings))
