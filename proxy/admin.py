@@ -14,11 +14,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__
+from proxy import __version__, logs
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
 from proxy.model import Role
 from proxy.openapi import operators_document
-from proxy.protocol.credentials import carries_token
+from proxy.protocol.credentials import carries_token, user_of
 from proxy.watch import Page, Views, Watch, wants_page
 from proxy.wire.ports import NAME
 
@@ -96,7 +96,9 @@ class Admin:
 
     def application(self) -> web.Application:
         """The aiohttp application to serve."""
-        application = web.Application(middlewares=[_refuse_other_sites, self._ask_token, self._tell_failures])
+        application = web.Application(
+            middlewares=[self._tell_refusals, _refuse_other_sites, self._ask_token, self._tell_failures]
+        )
         get, post = application.router.add_get, application.router.add_post
         get("/", self._index)
         get("/metrics", self._metrics)
@@ -119,12 +121,26 @@ class Admin:
         said = request.headers.get("Authorization", "")
         if token is None or request.path == HEALTH or carries_token(said, token):
             return await handler(request)
-        self._app.logger.warning("admin_refused", client=request.remote)
         response = _json({"error": TOKEN_FORM}, status=401)
         # Browsers know Basic, and ask for a user and a password.
         for scheme in ('Basic realm="crossover"', "Bearer"):
             response.headers.add("WWW-Authenticate", scheme)
         return response
+
+    @web.middleware
+    async def _tell_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Whoever is not let in is told of without a name: what stands there may be a password in the wrong field."""
+        response = await handler(request)
+        if response.status in (401, 403):
+            resource = request.match_info.route.resource
+            path = None if resource is None else resource.canonical  # of ours, not as it was sent
+            address = request.remote
+            logs.audit(self._app.logger, "refused", "port", address=address, path=path, status=response.status)
+        return response
+
+    def _audit(self, request: web.Request, act: str, **told: Any) -> None:
+        user = user_of(request.headers.get("Authorization", ""), self._app.token())
+        logs.audit(self._app.logger, act, "port", address=request.remote, user=user, **told)
 
     @web.middleware
     async def _tell_failures(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -169,18 +185,23 @@ class Admin:
     async def _clients_openapi(self, _: web.Request) -> web.Response:
         return _json(self._app.clients_document())
 
-    async def _reload(self, _: web.Request) -> web.Response:
+    async def _reload(self, request: web.Request) -> web.Response:
         taken, lines = await self._app.reload()
+        self._audit(request, "reload", after=logs.ending(taken), changes=lines if taken else None)
         return _json({"reloaded": taken, "changes" if taken else "problems": lines}, status=200 if taken else 422)
 
-    async def _pin(self, *, role: str | None) -> web.Response:
+    async def _pin(self, request: web.Request, *, role: str | None) -> web.Response:
+        before = self._app.status()["pinned"]
         self._app.pin(None if role is None else Role(role))
+        self._audit(request, "unpin" if role is None else "pin", before=before, after=role)
         return _json({"pinned": role})
 
-    async def _drain(self, *, role: str, draining: bool = True) -> web.Response:
+    async def _drain(self, request: web.Request, *, role: str, draining: bool = True) -> web.Response:
         if not isinstance(draining, bool):
             raise ValueError("draining is true or false")
+        before = {each.role: each.draining for each in self._app.reading().backends}
         self._app.drain_backend(Role(role), draining=draining)
+        self._audit(request, "drain" if draining else "undrain", role=role, before=before[Role(role)], after=draining)
         return _json({"role": role, "draining": draining})
 
 
@@ -200,12 +221,13 @@ def _said_here(error: web.HTTPException) -> web.Response:
 
 
 def _asking(act: Callable[..., Awaitable[web.Response]], form: str) -> Handler:
-    """A handler that calls `act` with the keys of a JSON object; whatever does not fit is answered with the `form`."""
+    """A handler that calls `act` with the request and the keys of its JSON object; whatever does not fit is answered
+    with the `form`."""
 
     async def handler(request: web.Request) -> web.Response:
         try:
             asked = orjson.loads(await request.read())
-            return await act(**asked)
+            return await act(request, **asked)
         except (ValueError, TypeError):
             return _json({"error": form}, status=400)
 

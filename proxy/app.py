@@ -297,7 +297,7 @@ class App:
 
     def _adopt(self, settings: Settings) -> None:
         if settings.log != self.settings.log:
-            logs.configure(settings.log.format, settings.log.level)
+            logs.configure(*settings.log.way())
         self.settings, self.files = settings, settings.sources.marks
         self._set_gate(settings)
         self.desk.reload(plan(settings))
@@ -380,6 +380,7 @@ class App:
             model=facts.model,
             max_running_requests=facts.max_running_requests,
             algorithm=facts.speculative_algorithm,
+            another=backend.changed_at_s is not None,
         )
         self.watch.engine_seen(backend.role, backend.url, facts)
         self._tell_outdated()

@@ -364,7 +364,6 @@ class ChangeKind(StrEnum):
     PIN = "pin_changed"
     DRAIN = "drain_changed"
     LEARNING = "learning_suspended"
-    ENGINE = "engine_changed"
 
 
 @dataclass(frozen=True, slots=True)

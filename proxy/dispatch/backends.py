@@ -83,7 +83,6 @@ class Backends:
         before, after = _words_of(last), _words_of(facts)
         if before is not None and after is not None and before != after:
             backend.changed_at_s = self.clock()
-            self._announce(backend, ChangeKind.ENGINE, before, after)
         self._measure(backend)
         self.on_room()
 

@@ -106,7 +106,7 @@ class Metrics:
         self._tokens = counter("tokens", "Tokens as the engines counted them.", role=SOME_ROLE, kind=TOKEN_KINDS)
         self._changes = counter(
             "changes",
-            "Changes of regime, circuit, health, pin, drain and engine, and learning that was suspended.",
+            "Changes of regime, circuit, health, pin and drain, and learning that was suspended.",
             kind=tuple(ChangeKind),
             role=SOME_ROLE,
         )
