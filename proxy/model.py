@@ -22,13 +22,13 @@ class Role(StrEnum):
 
 
 ROLES = (Role.SPECULATIVE, Role.BASELINE)
-# By these names wherever a request passes: Python 3.11 takes ten times as long to find a member through its class, and
-# a decision names some twenty. The files that decide bind members of other enums in the same way.
+# By these names wherever a request passes: Python 3.11 takes ten times as long to find a member through its class. The
+# files that decide bind members of other enums in the same way.
 SPECULATIVE, BASELINE = ROLES
 
 
 class Outcome(StrEnum):
-    """How a lease ended. Every lease is settled with exactly one of these."""
+    """How a lease ended: every one with exactly one of these."""
 
     FINISHED = "finished"
     FAILED_BEFORE_COMMIT = "failed_before_commit"
@@ -218,10 +218,8 @@ class Costs(NamedTuple):
     """What a request was predicted to add on either backend: seconds of delay, its own and that of all others there.
 
     Policy consolidate tells how long an answer would take if that backend served all demand; infinite: more than it was
-    measured to give.
-
-    `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are recent failures of
-    the baseline backend, which weigh as load on it.
+    measured to give. `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are
+    recent failures of the baseline backend, which weigh as load on it.
     """
 
     speculative_s: float
@@ -332,7 +330,8 @@ class RequestFacts(NamedTuple):
     `client_name` the name of the client's key in the keys file, None where no key is asked for. `ttft_s` is request
     head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
     added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
-    the request, `first_failure` of the one for which it moved to the other backend.
+    the request, `first_failure` of the one for which it moved; `url` is of the backend that had it last, whose role a
+    reload may have changed since.
     """
 
     request_id: str
@@ -353,6 +352,7 @@ class RequestFacts(NamedTuple):
     usage: Usage = Usage()
     client: str | None = None
     client_name: str | None = None
+    url: str | None = None
 
 
 class ChangeKind(StrEnum):

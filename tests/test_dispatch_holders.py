@@ -113,9 +113,10 @@ def test_an_answer_that_reports_less_than_was_believed_shrinks_the_room() -> Non
         place = rig.desk.assign(traits, "id", "/v1/chat/completions")
         assert isinstance(place, Assignment)
         assert place.decision.reason in (Reason.ROOM, Reason.AFFINITY)
+        rig.desk.taken(place, traits)
         rig.finish(place)
-        usage = Usage(9800, 5, cached)
-        rig.desk.heard(RequestFacts("id", "/", "POST", Outcome.FINISHED, 200, place.decision, traits, usage=usage))
+        facts = RequestFacts("id", "/", "POST", Outcome.FINISHED, 200, place.decision, traits)
+        rig.desk.heard(facts._replace(usage=Usage(9800, 5, cached), url=place.backend.url))
     assert shelf.room_tokens < 0.92 * DEFAULT_TOKENS
 
 
@@ -124,6 +125,7 @@ def test_without_affinity_nothing_of_prompts_is_kept() -> None:
     traits = Traits(prompt_bytes=9000, prefix=(1, 2, 3), conversation=4)
     place = rig.desk.assign(traits, "id", "/v1/chat/completions")
     assert isinstance(place, Assignment)
+    rig.desk.taken(place, traits)
     assert rig.desk.backend(SPECULATIVE).shelf.held_tokens == 0
     assert len(rig.desk.holdings) == 0
 
@@ -132,7 +134,9 @@ def test_what_is_not_followed_any_more_is_not_believed_later() -> None:
     rig = Rig(affinity=Affinity())
     traits = Traits(prompt_bytes=9000, prefix=(1, 2, 3), conversation=4)
     followed = rig.desk.plan
-    assert isinstance(rig.desk.assign(traits, "id", "/v1/chat/completions"), Assignment)
+    place = rig.desk.assign(traits, "id", "/v1/chat/completions")
+    assert isinstance(place, Assignment)
+    rig.desk.taken(place, traits)
     keep_made(rig.desk, rig.assign(), "resp_1")
     assert rig.desk.holdings.whereabouts(traits, shelves(rig)).home is SPECULATIVE
     rig.desk.reload(replace(followed, rules=replace(followed.rules, affinity=None)))

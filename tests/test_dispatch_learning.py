@@ -50,6 +50,7 @@ class LearningRig(Rig):
         facts = RequestFacts(
             "id", "/v1/completions", "POST", Outcome.FINISHED, 200, place.decision, Traits(prompt_bytes=4096)
         )
+        facts = facts._replace(url=place.backend.url)
         usage = Usage(1024, 200, 1024)
         self.desk.heard(facts._replace(duration_s=200 * tpot_s, ttft_s=0.0, tpot_s=tpot_s, usage=usage))
 

@@ -24,6 +24,7 @@ from proxy.model import (
     EngineLoad,
     LoadSnapshot,
     Outcome,
+    Reason,
     Regime,
     RequestFacts,
     Role,
@@ -33,7 +34,9 @@ from proxy.model import (
 from proxy.protocol.agreement import ghosts
 from proxy.routing import blackhole, breaker, policy, retries
 from proxy.routing.breaker import Event
+from proxy.routing.demand import withdrawn
 from proxy.routing.health import Evidence
+from proxy.routing.marginal import answer_tokens
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
 from proxy.state.holdings import Holdings, told
@@ -129,8 +132,7 @@ class Desk(Backends):
         it counts as full. Returns the bare Decision when there is no room.
         """
         now_s, weight, where = self.clock(), traits.weight, NOWHERE
-        followed = (traits.prefix or traits.conversation) and self.rules.affine
-        if followed or traits.state:
+        if traits.state or ((traits.prefix or traits.conversation) and self.rules.affine):
             where = self._whereabouts(traits)
         decision = self._decide_by_counts(traits, route, now_s, where) if failed is None and not promised else None
         plain = decision is not None
@@ -150,8 +152,6 @@ class Desk(Backends):
         if self.learning is not None:
             decision = self.learning.placed(decision, traits, self.backends, now_s, free=plain)
         assignment = self._lease(decision, weight, now_s)
-        if followed:
-            self.holdings.sent(traits, assignment.backend.shelf)
         self._enter(decision.regime)
         self.ring.append(DecisionRecord(now_s, request_id, route, traits.weight, attempt, decision))
         self.on_decision(decision)
@@ -168,6 +168,29 @@ class Desk(Backends):
         return True
 
     # ------------------------------------------------------------ ending
+
+    def taken(self, assignment: Assignment, traits: Traits) -> None:
+        """A backend has read the prompt of a request, which it has cached from now on. Not before: what it refuses it
+        never has, and must not push out of its image what it does have."""
+        if (traits.prefix or traits.conversation) and self.rules.affine:
+            self.holdings.sent(traits, assignment.backend.shelf)
+
+    def refused(self, assignment: Assignment, traits: Traits, route: str, decided_at_s: float) -> None:
+        """A backend called a request wrong: nobody has to do its work, so that it is no demand. Requests that no engine
+        takes cost those who send them nothing, and must not move the policies."""
+        decision, rules = assignment.decision, self.rules
+        role = decision.role
+        if role is None or not rules.by_curves:
+            return
+        if decision.reason is Reason.FAILOVER:
+            role = role.other  # it was counted when it was first given a place
+        self.follow()
+        cached = decision.because.speculative_cached if role is SPECULATIVE else decision.because.baseline_cached
+        traits = traits._replace(weight=assignment.lease.weight)
+        tokens, age_s = answer_tokens(traits, self.answers.expected(route)), self.clock() - decided_at_s
+        peak_tok_s = decision.regime.demand.peak_tok_s
+        demand = withdrawn(self.regime.demand, traits, tokens, cached, age_s=age_s, peak_tok_s=peak_tok_s)
+        self._enter(self.regime._replace(demand=demand))
 
     def settle(self, assignment: Assignment, outcome: Outcome, *, unheard: bool = False) -> None:
         """End an attempt's lease. `unheard` says the engine may decode on for a while: the client left, or we gave
@@ -193,15 +216,18 @@ class Desk(Backends):
         """Remember a request that has ended, and learn from it; its lease is settled by now."""
         now_s = self.clock()
         self.settled.keep(now_s, facts)
-        if self.learning is not None:
-            self.learning.heard(facts, self.backends, now_s)
         traits, usage, decision = facts.traits, facts.usage, facts.decision
+        backend = next((each for each in self.backends if each.url == facts.url), None)
+        if self.learning is not None:
+            # What an engine did in another role says nothing of the one it has now.
+            same = decision is not None and backend is not None and backend.role is decision.role
+            self.learning.heard(facts if same else facts._replace(decision=None), self.backends, now_s)
         if facts.outcome is not _FINISHED:
             return
         self.answers.heard(facts.route, usage.completion_tokens / traits.weight)
-        if decision is None or decision.role is None:
+        if decision is None or backend is None:
             return
-        shelf = self.backend(decision.role).shelf
+        shelf = backend.shelf
         if traits.prefix and self.rules.affine:
             because = decision.because
             believed = because.speculative_cached if decision.role is SPECULATIVE else because.baseline_cached
@@ -233,8 +259,9 @@ class Desk(Backends):
             self.on_room()
 
     def reload(self, plan: Plan) -> None:
-        """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; an operator's
-        pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
+        """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; one whose url
+        has the other role now keeps its book and what it is believed to hold; an operator's pin stays; leases of a
+        dropped backend go on counting on the book of its url, also when that url comes back."""
         old, self.plan, before = self.plan, plan, self.rules.effective_policy
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
         self._go_on_learning(old)
@@ -244,9 +271,11 @@ class Desk(Backends):
         for backend, planned in pairs:
             if backend.url != planned.url:
                 self.ledger.retire(backend.book)
-        # After all have gone: two backends may have changed places.
+        # After all have gone: two backends may have changed places. What an engine holds goes with its url.
+        shelves = {backend.url: backend.shelf for backend in self.backends}
         self._speculative, self._baseline = (
-            backend if backend.url == planned.url else self._new_backend(planned) for backend, planned in pairs
+            backend if backend.url == planned.url else self._new_backend(planned, shelves.get(planned.url))
+            for backend, planned in pairs
         )
         for backend, planned in zip(self.backends, plan.backends, strict=True):
             backend.limit = planned.max_in_flight

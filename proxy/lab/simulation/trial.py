@@ -138,6 +138,8 @@ class Trial:
             self.baseline = count = self.baseline + 1
         if role in self.happenings.lost:
             return self.endings.refused(ask)
+        # Some steps early: no engine here refuses a prompt that it was sent.
+        self.desk.taken(assignment, ask.traits)
         self.times.most[role] = max(self.times.most[role], count)
         self.gpus[role].submit(self.stations[role], ask, self.now_s)
         if assignment.probe:
