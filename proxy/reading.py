@@ -15,6 +15,7 @@ def read(
     desk.follow()
     now_s = desk.clock()
     regime, learning = desk.regime, desk.learning
+    why = None if learning is None else learning.harm.last
     return Reading(
         backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
         regime=regime.role,
@@ -28,6 +29,9 @@ def read(
         ready=ready,
         reload_failed=reload_failed,
         learning_suspended=None if learning is None else learning.suspended(now_s),
+        suspension_predicted_s=None if why is None else why.predicted_s,
+        suspension_seen_s=None if why is None else why.seen_s,
+        suspension_answers=None if why is None else why.answers,
     )
 
 

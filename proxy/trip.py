@@ -160,6 +160,7 @@ class Trip:
             usage,
             self._request.peer or None,
             self._client_name,
+            passage is not None and passage.held_up,
         )
 
     # ------------------------------------------------------------ read, admit, assign

@@ -57,6 +57,9 @@ class Reading:
     ready: bool
     reload_failed: bool
     learning_suspended: bool | None = None
+    suspension_predicted_s: float | None = None
+    suspension_seen_s: float | None = None
+    suspension_answers: int | None = None
 
 
 Samples = Iterable[tuple[str, float | None]]
@@ -157,6 +160,18 @@ GAUGES = (
         "learning_suspended",
         "1 while routing goes by `curves_file` alone since learned speeds did harm; absent where nothing is learned.",
         lambda now: [("", now.learning_suspended)],
+    ),
+    Gauge(
+        "learning_suspension_seconds",
+        "Why learning was last suspended: seconds that were predicted, and seen, for a token or for all answers "
+        "together, as the log line says; absent before.",
+        lambda now: [("predicted", now.suspension_predicted_s), ("seen", now.suspension_seen_s)],
+        {"of": ("predicted", "seen")},
+    ),
+    Gauge(
+        "learning_suspension_answers",
+        "Over how many answers that was; absent before.",
+        lambda now: [("", now.suspension_answers)],
     ),
 )
 
