@@ -4,7 +4,8 @@ What is made anew for every request so that it can be decided and counted is a N
 slots, and built in less than half the time. Everything else is a dataclass.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -305,10 +306,9 @@ class EngineFacts:
 class EngineLoad:
     """One poll of an engine's own load. `at_s` is the engine's wall-clock instant of the snapshot, unix seconds.
 
-    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) summed
-    over data-parallel `ranks`, which step side by side; None where the engine has none. `kv_tokens` is how many tokens
-    its cache holds, over all ranks. `generated` are the tokens that it has generated since its start, None where it
-    does not say.
+    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) over those
+    data-parallel `ranks` that tell any, which step side by side; None where none does. `kv_tokens` is how many tokens
+    its cache holds, over all ranks; `generated` what it has generated since its start, None where it does not say.
     """
 
     running: int
@@ -331,7 +331,8 @@ class RequestFacts(NamedTuple):
     head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
     added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
     the request, `first_failure` of the one for which it moved; `url` is of the backend that had it last, whose role a
-    reload may have changed since.
+    reload may have changed since; `held_up` says that the client took the answer slower than it came, so that its
+    durations are no word on the backend.
     """
 
     request_id: str
@@ -353,6 +354,7 @@ class RequestFacts(NamedTuple):
     client: str | None = None
     client_name: str | None = None
     url: str | None = None
+    held_up: bool = False
 
 
 class ChangeKind(StrEnum):
@@ -368,12 +370,14 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant."""
+    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant; `numbers` say
+    why it came, where that is worth telling."""
 
     kind: ChangeKind
     role: Role | None
     before: str
     after: str
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
 
 
 class CloseReason(StrEnum):

@@ -161,6 +161,7 @@ class Trip:
             self._request.peer or None,
             self._client_name,
             self._hearing.url,
+            passage is not None and passage.held_up,
         )
 
     # ------------------------------------------------------------ read, admit, assign

@@ -68,6 +68,26 @@ def test_counters_that_fall_say_that_an_engine_has_begun_anew() -> None:
     assert rig.desk.holder(ASKS.state) is None
 
 
+def test_fewer_tokens_than_before_say_so_too_of_an_engine_that_counts_nothing_else() -> None:
+    rig = holding()
+    baseline = rig.desk.backend(BASELINE)
+    for generated in (100.0, None, 100.0, 200.0):
+        rig.desk.observe_load(baseline, EngineLoad(0, 0, generated=generated))
+        assert rig.desk.holder(ASKS.state) is BASELINE
+    rig.desk.observe_load(baseline, EngineLoad(0, 0, generated=3.0))
+    assert rig.desk.holder(ASKS.state) is None
+
+
+@pytest.mark.parametrize("told", [{"moments": (100.0, 1, 1, 1, 1, 1)}, {"generated": 100.0}])
+def test_a_rank_that_is_missing_from_the_sum_is_no_new_beginning(told: dict[str, object]) -> None:
+    rig = holding()
+    baseline = rig.desk.backend(BASELINE)
+    less = {"moments": (50.0, 1, 1, 1, 1, 1)} if "moments" in told else {"generated": 50.0}
+    for load, ranks in ((told, 2), (less, 1), (told, 2)):
+        rig.desk.observe_load(baseline, EngineLoad(0, 0, ranks=ranks, **load))  # type: ignore[arg-type]
+        assert rig.desk.holder(ASKS.state) is BASELINE
+
+
 @pytest.mark.parametrize("said", [{"version": "0.5.24"}, {"started": 2.0}])
 def test_another_version_or_start_says_so_too(said: dict[str, object]) -> None:
     rig = holding()

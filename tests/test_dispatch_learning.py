@@ -40,7 +40,7 @@ class LearningRig(Rig):
         assert isinstance(place, Assignment)
         return place
 
-    def answer(self, place: Assignment, slower: float, n: int = 1) -> None:
+    def answer(self, place: Assignment, slower: float, n: int = 1, *, held_up: bool = False) -> None:
         """An answer of two hundred tokens, ended and told."""
         curve = CURVES.contexts[0].of(place.backend.role)
         assert curve is not None
@@ -52,7 +52,8 @@ class LearningRig(Rig):
         )
         facts = facts._replace(url=place.backend.url)
         usage = Usage(1024, 200, 1024)
-        self.desk.heard(facts._replace(duration_s=200 * tpot_s, ttft_s=0.0, tpot_s=tpot_s, usage=usage))
+        timed = facts._replace(duration_s=200 * tpot_s, ttft_s=0.0, tpot_s=tpot_s, held_up=held_up)
+        self.desk.heard(timed._replace(usage=usage))
 
 
 def test_decisions_go_by_what_was_learned_and_say_so() -> None:
@@ -133,13 +134,30 @@ def test_what_no_answer_bears_out_is_dropped_for_a_while() -> None:
     rig.desk.pin(None)
     rig.changes.clear()
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
-    assert [change.kind for change in rig.changes] == [ChangeKind.LEARNING]
+    assert [(change.kind, change.role) for change in rig.changes] == [(ChangeKind.LEARNING, SPECULATIVE)]
+    numbers = rig.changes[0].numbers
+    assert (numbers["cause"], numbers["source"], numbers["answers"]) == ("doubt", "moments", 6)
+    assert numbers["predicted_s"] == pytest.approx(3.0 * numbers["seen_s"], rel=0.05)
+    learning = rig.desk.learning
+    assert learning is not None
+    assert learning.summary(rig.desk.backends, rig.now_s)["last_suspension"] == {"role": SPECULATIVE, **numbers}
     assert rig.desk.rules.curves is CURVES and not rig.desk.rules.learned
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=10)
     assert not rig.desk.rules.learned
     rig.now_s += SUSPENDED_S
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
     assert rig.desk.rules.learned
+
+
+def test_an_answer_that_its_client_held_up_is_no_evidence() -> None:
+    seen = []
+    for held_up in (False, True):
+        rig = LearningRig()
+        for _ in range(3):
+            rig.answer(rig.place(), 4.0, held_up=held_up)
+        assert rig.desk.learning is not None
+        seen.append(rig.desk.learning.learner.sides[SPECULATIVE].seen)
+    assert seen == [3, 0]
 
 
 def test_a_reload_with_the_same_curves_keeps_what_was_learned() -> None:
@@ -178,3 +196,12 @@ def test_on_shared_gpus_corrections_wait_until_the_demand_is_known() -> None:
     assert not rig.desk.rules.learned
     rig.poll(SPECULATIVE, 1, slower=2.0, seconds=20)
     assert rig.desk.rules.learned
+
+
+def test_answers_that_their_clients_cut_short_are_not_expected_of_others() -> None:
+    rig = LearningRig()
+    before = rig.desk.answers.expected("/v1/completions")
+    for limit, expects_less in ((1, False), (4096, True)):
+        facts = RequestFacts("id", "/v1/completions", "POST", Outcome.FINISHED, 200, None, Traits(max_tokens=limit))
+        rig.desk.heard(facts._replace(usage=Usage(1024, 1)))
+        assert (rig.desk.answers.expected("/v1/completions") < before) is expects_less

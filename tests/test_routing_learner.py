@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.model import BASELINE, ROLES, SPECULATIVE, EngineLoad, Role
+from proxy.routing.correction import MATERIAL, MOST_A_TURN
 from proxy.routing.curves import Curves
 from proxy.routing.delays import Delays
-from proxy.routing.learner import MATERIAL, MOST_A_TURN, SILENT_S, Answer, Learner, Look
+from proxy.routing.learner import SILENT_S, Answer, Learner, Look
 
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 60.0, 8: 400.0, 64: 1900.0})
 STEPS = 50.0
@@ -147,6 +148,41 @@ def test_an_engine_that_leaves_most_steps_out_is_waited_for() -> None:
         learner.polled(SPECULATIVE, look)
     learner.turn(60.0)
     assert by(learner, SPECULATIVE, 2) == pytest.approx(2.0, rel=0.1)
+
+
+def counted(learner: Learner, given: int, ran: int, *, read: int = 0) -> None:
+    """A minute of an engine that tells only what it runs and has generated, `ran` sequences as fast as measured, of
+    which the proxy gave `given`; `read` of those it holds beside have ended."""
+    curve = CURVES.contexts[0].speculative
+    assert curve is not None
+    held = float(given + read)
+    for second in range(60):
+        load = EngineLoad(ran, 0, generated=second * curve.tok_s(ran))
+        learner.polled(SPECULATIVE, Look(load, float(second), (held * second, held * held * second)))
+    learner.turn(60.0)
+
+
+def test_tokens_are_shared_among_all_that_an_engine_runs_others_included() -> None:
+    learner = Learner(CURVES)
+    counted(learner, given=4, ran=12)
+    assert learner.sides[SPECULATIVE].seen > 40
+    assert by(learner, SPECULATIVE, 12) == pytest.approx(1.0, abs=0.04)
+    assert by(learner, SPECULATIVE, 4) == pytest.approx(1.0, abs=0.04)
+
+
+def test_answers_that_are_only_being_read_share_no_tokens() -> None:
+    learner = Learner(CURVES)
+    counted(learner, given=4, ran=4, read=8)
+    assert by(learner, SPECULATIVE, 4) == pytest.approx(1.0, abs=0.04)
+    assert by(learner, SPECULATIVE, 12) == pytest.approx(1.0, abs=0.04)
+
+
+def test_tokens_of_more_engines_than_before_are_no_evidence() -> None:
+    learner = Learner(CURVES)
+    for second in range(20):
+        load = EngineLoad(4, 0, generated=100.0 * second * (1 + second % 2), ranks=1 + second % 2)
+        learner.polled(SPECULATIVE, Look(load, float(second), (4.0 * second, 16.0 * second)))
+    assert learner.sides[SPECULATIVE].seen == 0
 
 
 def test_where_nothing_that_an_engine_tells_can_be_true_answers_count() -> None:

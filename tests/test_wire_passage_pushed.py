@@ -97,6 +97,7 @@ async def test_chunks_of_whole_events_pass_as_the_very_bytes_that_came() -> None
         run.answer.say(DONE)
         run.end()
         assert await run.rest() == anew(WORD) + framed(WORD) + framed(WORD + WORD) + framed(DONE) + LAST
+        assert not run.passage.held_up
 
 
 async def test_event_that_is_cut_is_held_and_framed_anew() -> None:
@@ -249,6 +250,7 @@ async def test_client_that_does_not_read_pauses_the_answer_and_no_byte_is_lost()
             came = await run.client.reader.readexactly(len(expected))
         assert came == expected
         await until(lambda: run.answer.paused == [True, False], what="the answer being resumed")
+        assert run.passage.held_up
         run.answer.say(DONE)
         run.end()
         assert await run.rest() == framed(DONE) + LAST

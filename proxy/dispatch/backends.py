@@ -70,8 +70,8 @@ class Backends:
         """Keep what an engine says of its own load; a higher limit may make room."""
         before, last = backend.max_in_flight, backend.load
         backend.load, backend.load_at_s = load, self.clock()
-        if last is not None and last.moments and load.moments and load.moments[0] < last.moments[0]:
-            backend.shelf.forget()  # what only grows has fallen: it counts from its start
+        if last is not None and _began_anew(last, load):
+            backend.shelf.forget()
         self._measure(backend)
         if backend.max_in_flight != before:
             self.on_room()
@@ -142,6 +142,16 @@ def _words_of(facts: EngineFacts | None) -> str | None:
     if facts is None or facts.version is None:
         return None
     return " ".join(each for each in (facts.model, facts.version, facts.speculative_algorithm) if each)
+
+
+def _began_anew(last: EngineLoad, load: EngineLoad) -> bool:
+    """Whether an engine counts from a new start: what only grows has fallen, over as many ranks. With one missing less
+    is summed up."""
+    if load.ranks != last.ranks:
+        return False
+    if load.moments and last.moments:
+        return load.moments[0] < last.moments[0]
+    return load.generated is not None and last.generated is not None and load.generated < last.generated
 
 
 def _word(up: bool | None) -> str:

@@ -224,7 +224,7 @@ class Desk(Backends):
             self.learning.heard(facts if same else facts._replace(decision=None), self.backends, now_s)
         if facts.outcome is not _FINISHED:
             return
-        self.answers.heard(facts.route, usage.completion_tokens / traits.weight)
+        self.answers.heard(facts.route, usage.completion_tokens / traits.weight, traits.max_tokens)
         if decision is None or backend is None:
             return
         shelf = backend.shelf
@@ -247,7 +247,9 @@ class Desk(Backends):
         if corrected is not None:
             self.rules = corrected
         if self.learning.harm.suspended != suspensions:
-            self.on_change(Change(ChangeKind.LEARNING, None, "learned", "measured"))
+            why = self.learning.harm.last
+            role, numbers = (None, {}) if why is None else (why.role, why.numbers())
+            self.on_change(Change(ChangeKind.LEARNING, role, "learned", "measured", numbers))
 
     # ------------------------------------------------------------ the operator's wishes
 

@@ -122,7 +122,7 @@ def changed(logger: FilteringBoundLogger, change: Change) -> None:
     role = change.role.value if change.role is not None else None
     lost = change.after in ("down", CircuitState.OPEN) or change.kind is ChangeKind.LEARNING
     say = logger.warning if lost else logger.info
-    say(change.kind.value, role=role, before=str(change.before), after=str(change.after))
+    say(change.kind.value, role=role, before=str(change.before), after=str(change.after), **change.numbers)
 
 
 def name_failure(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

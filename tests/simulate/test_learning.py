@@ -7,6 +7,7 @@ from simulate.tellings import EveryStep, FromLaunch, Lying, Telling, Unbroken, b
 from proxy.model import SPECULATIVE, Placement
 
 KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21"
+TWICE = "rtx6kpro_glm51_dcp4_ctx0"  # speeds that fall on the way up, so that the better one changes twice
 FIRST, LAST = 500, 1500
 
 
@@ -51,6 +52,14 @@ def test_engines_that_tell_what_is_not_true_do_little_harm(telling: Telling, sus
     found = compared(Study(KIMI, 0.4, right, telling), 1, LAST)
     assert found.harm(0, LAST) <= 0.05
     assert suspends is None or suspends == (found.ours.suspended > 0)
+
+
+@pytest.mark.parametrize("telling", [plainly, counters])
+def test_what_was_learned_is_kept_near_the_most_that_both_give(telling: Telling) -> None:
+    found = compared(Study(TWICE, 0.7, flat, telling), 1, LAST)
+    assert found.ours.suspended == 0
+    assert found.unlearned(FIRST, LAST) > 0.3
+    assert found.regret(FIRST, LAST) <= 0.05
 
 
 def test_the_favoured_role_does_not_flap_by_what_is_learned() -> None:
