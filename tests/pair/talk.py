@@ -7,8 +7,8 @@ from pair.arrivals import Arrival
 
 from proxy.lab.prompts import Message, PromptKind, choose
 
-# Some 2,000 tokens at the first turn and 650 more at each: enough for a cache to matter, within a context of 8,192.
-_OPENING = 3
+# Some 3,300 tokens at the first turn and 650 more at each: enough for a cache to matter, within a context of 8,192.
+_OPENING = 5
 
 
 def messages(kind: PromptKind, seed: int, nonce: str, turns: int, one: Arrival) -> list[Message]:
