@@ -380,18 +380,6 @@ class Change:
     numbers: Mapping[str, float | str] = field(default_factory=dict)
 
 
-class CloseReason(StrEnum):
-    """Why the proxy ended a connection without an answer; a closed set, used as metric label."""
-
-    SILENT = "silent"
-    IDLE = "idle"
-    UNREAD = "unread"
-    FLOODED = "flooded"
-    OVER_LIMIT = "over_limit"
-    HANDSHAKE_FAILED = "handshake_failed"
-    HANDSHAKE_LATE = "handshake_late"
-
-
 class DecisionRecord(NamedTuple):
     """One decision as the ring buffer keeps it. `at_s` is monotonic seconds; `weight` in sequences."""
 

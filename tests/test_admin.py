@@ -178,7 +178,7 @@ async def test_an_engine_newer_than_its_speeds_is_told_once(tmp_path: Path, caps
     sections = {"routing": {"curves_file": str(path)}, "log": {"level": "warning"}}
     async with operated(**sections) as desk:
         for backend in desk.app.desk.backends:
-            desk.app._facts_came(backend)
+            desk.app.acquaintance.met(backend)
         assert (await desk.post("/reload"))[0] == 200
     lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
     (told,) = [line["message"] for line in lines if line["event"] == "curves_outdated"]

@@ -13,8 +13,8 @@ from fakes.raw import RawClient, request
 from fakes.serving import Served, served
 from fakes.until import turns, until
 
+from proxy.closing import CloseReason
 from proxy.errors import InvalidRequest
-from proxy.model import CloseReason
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.downstream import Downstream, Reply
 from proxy.wire.request import Request

@@ -13,8 +13,9 @@ from fakes.raw import RawClient, request
 from fakes.serving import served
 from fakes.until import turns, until
 
+from proxy.closing import CloseReason
 from proxy.errors import BackendBroken, CrossoverError, ShuttingDown
-from proxy.model import CloseReason, Dialect
+from proxy.model import Dialect
 from proxy.protocol.answer_head import Framing
 from proxy.protocol.fields import Fields
 from proxy.protocol.sse import Scanner

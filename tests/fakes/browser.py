@@ -96,7 +96,7 @@ class Tab:
     async def shoot(self, path: Path, *, whole: bool = True) -> None:
         """A picture of the page, or of what of it is in view."""
         told = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(told["data"]))
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(told["data"]))
 
     async def close(self) -> None:
         """Leave the page."""
