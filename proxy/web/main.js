@@ -4,7 +4,7 @@ import { beginActions } from "./actions.js";
 import { beginBackends, tellBackends } from "./backends.js";
 import { Charts } from "./charts.js";
 import { CurveChart } from "./curvechart.js";
-import { beginDecisions, tellDecisions } from "./decisions.js";
+import { beginDecisions, tellDecisions, tellHeads, tellRate } from "./decisions.js";
 import { at, make, named, say } from "./dom.js";
 import { follow, get } from "./feed.js";
 import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
@@ -32,12 +32,15 @@ async function look() {
   store.decisions = decisions.decisions;
   store.curves = curves;
   store.state = state;
+}
+
+function show() {
   document.body.classList.add("ready");
   lookForTurns();
   charts.build();
   curve.build();
   tellAll();
-  await tellSettings().catch((error) => say(at("differences"), error.message));
+  tellSettings().catch((error) => say(at("differences"), error.message));
 }
 
 function tellAll() {
@@ -51,6 +54,7 @@ function tellState() {
   const { state } = store;
   say(at("now"), state.sentence);
   say(at("version"), `${state.version}, ${state.phase}`);
+  tellHeads(state.policy);
   tellBackends();
 }
 
@@ -98,6 +102,8 @@ function regime(state) {
 const hear = {
   sample(row) {
     if (!add(row) || document.hidden) return;
+    store.decided = total("speculative_requests", length() - 1, length()) + total("baseline_requests", length() - 1, length());
+    tellRate();
     lookForTurns();
     charts.draw();
     curve.draw();
@@ -179,6 +185,7 @@ beginSettings();
 setInterval(again, LOOK_AGAIN_MS);
 follow({
   look,
+  show,
   hear,
   link(state, words) {
     at("link").dataset.state = state;
