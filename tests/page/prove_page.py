@@ -20,6 +20,7 @@ import aiohttp
 from bench.clocks import cpu_s
 from fakes.browser import Browser, Tab, browsing
 from fakes.pages import READY, SHIFTS, audited, shifted
+from fakes.until import until_told
 
 SIZES = ((360, 800), (900, 1000), (1440, 900), (3840, 2160))
 WALK = "1,2,4,8,16,32"
@@ -155,9 +156,8 @@ async def demo(policy: str | None) -> AsyncIterator[tuple[asyncio.subprocess.Pro
     more = () if policy is None else ("--policy", policy)
     ports = ("--port", str(port), "--admin-port", str(admin_port))
     async with running("serve", *ports, "--log-level", "error", *more) as process:
-        async with aiohttp.ClientSession() as session, asyncio.timeout(40):
-            while not await answers(session, f"http://127.0.0.1:{admin_port}/health"):
-                await asyncio.sleep(0.1)  # sleeps: another process starts
+        async with aiohttp.ClientSession() as session:
+            await until_told(lambda: answers(session, f"http://127.0.0.1:{admin_port}/health"), within_s=40)
         yield process, port, admin_port
 
 
