@@ -84,7 +84,7 @@ async def looked_at(browser: Browser, page: str, options: argparse.Namespace) ->
         paint = await tab.run("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         weight = tab.received_bytes
         levels = 2 * len(WALK.split(",")) - 1
-        await tab.run(f"new Promise((over) => setTimeout(over, {levels * (options.level_s + 1) * 1000}))")
+        await asyncio.sleep(levels * (options.level_s + 1))  # sleeps: the load walks up and down
         moved = await shifted(tab)
         faults = await everywhere(tab, options.pictures)
         return {
@@ -105,7 +105,7 @@ async def everywhere(tab: Tab, pictures: Path | None) -> list[str]:
         for width, height in SIZES:
             await tab.size(width, height)
             await tab.until(f"innerWidth === {width}")
-            await tab.run("new Promise((over) => setTimeout(over, 1500))")
+            await asyncio.sleep(1.5)  # sleeps: the next second is drawn in this size
             faults += [f"{width} px, {scheme}: {fault}" for fault in await audited(tab)]
             if pictures is not None:
                 await asyncio.to_thread(pictures.mkdir, parents=True, exist_ok=True)

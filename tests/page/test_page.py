@@ -59,7 +59,7 @@ async def test_the_page_tells_where_requests_go_and_whether_speculation_pays(bro
     async with shown(browser, tmp_path) as (stage, tab):
         await chats(stage, "before")
         await open_page(tab, stage.app)
-        assert await tab.run(text("now")) == stage.app.watch.sentence()
+        assert await tab.run(text("now")) == stage.app.status()["sentence"]
         assert await tab.run(text("verdict")) == "Yes, below about 6 in flight."
         assert "95 % interval 5 to 7" in await tab.run(text("verdict-more"))
         assert await tab.run("document.querySelectorAll('#charts canvas, #curve canvas').length") == 6
@@ -71,7 +71,7 @@ async def test_the_page_tells_where_requests_go_and_whether_speculation_pays(bro
         assert await tab.run("document.querySelector('#rows td:nth-child(6)').textContent.includes(' s, ')")
         stage.app.pin(Role.BASELINE)
         turn(stage)
-        await tab.until(f"{text('now')}.includes('an operator pinned everything there')")
+        await tab.until(f"{text('now')}.includes('an operator pinned')")
         await tab.until(f"{text('entries')}.includes('An operator pinned everything to baseline')")
         await tab.until(f"{text('story')}.includes('An operator pinned everything to baseline')")
 
@@ -113,7 +113,7 @@ async def test_every_policy_makes_a_page(browser: Browser, tmp_path: Path, polic
     async with shown(browser, tmp_path, routing={"policy": policy, **curves}) as (stage, tab):
         await chats(stage, "one")
         await open_page(tab, stage.app)
-        assert await tab.run(text("now")) == stage.app.watch.sentence()
+        assert await tab.run(text("now")) == stage.app.status()["sentence"]
         assert policy in await tab.run(text("figures"))
         known = await tab.run(text("verdict"))
         assert known == ("Yes, below about 6 in flight." if curves else "Not known: nothing was measured here.")
@@ -276,7 +276,7 @@ async def test_a_proxy_that_goes_is_told_and_one_that_comes_back_is_followed(bro
         async with running(stage.app.settings.model_copy(update={"admin": admin})) as second:
             second.desk.observe_health(second.desk.backend(Role.SPECULATIVE), Evidence.REFUSED)
             await tab.until("document.getElementById('link').dataset.state === 'live'")
-            assert await tab.run(text("now")) == second.watch.sentence()
+            assert await tab.run(text("now")) == second.status()["sentence"]
             await asyncio.sleep(0)
         # What could not be fetched meanwhile is in the console, by the browser itself.
         tab.errors = [error for error in tab.errors if "ERR_" not in error]
