@@ -17,7 +17,7 @@ export function beginActions(done) {
       else at("ask").close();
       done();
     } catch (error) {
-      result(error instanceof TypeError ? "The proxy does not answer." : `Refused: ${error.message}`);
+      result(`Not done: ${error.message}`);
     }
   });
 }

@@ -23,9 +23,14 @@ export function beginDecisions() {
   });
 }
 
+/** How many there are. */
+export function tellRate() {
+  say(at("rate"), `${several(store.decided, "decision")} in the last second${paused ? "; the table stands still" : ""}`);
+}
+
 /** Show the newest. */
 export function tellDecisions() {
-  say(at("rate"), `${several(store.decided, "decision")} in the last second${paused ? "; the table stands still" : ""}`);
+  tellRate();
   if (paused) return;
   const rows = at("rows");
   const shown = store.decisions.slice(0, ROWS);
@@ -36,6 +41,14 @@ export function tellDecisions() {
   }
   if (rows.querySelector("[colspan]")) rows.replaceChildren();
   shown.forEach((decision, index) => write(rows.children[index] ?? rows.appendChild(row()), decision));
+}
+
+/** Under policy consolidate a cost is how long the answer takes if that backend serves everything; name it so. */
+export function tellHeads(policy) {
+  const heads = document.querySelectorAll("#decisions th");
+  const consolidates = policy === "consolidate";
+  say(heads[4], consolidates ? "Answer takes there" : LABELS[4]);
+  say(heads[5], consolidates ? "On the other, serving all" : LABELS[5]);
 }
 
 const LABELS = ["Time", "Sent to", "Why", "In flight then", "Cost there", "The other would have cost", "Request"];

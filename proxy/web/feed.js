@@ -6,10 +6,17 @@ const SILENT_MS = 5000;
 // Without the user and password that an address may have: browsers ask for nothing by such a one, and send them anyway.
 const url = (path) => new URL(path, location.origin + location.pathname);
 
+async function answered(path, how) {
+  const answer = await fetch(url(path), how).catch(() => {
+    throw new Error("the proxy does not answer");
+  });
+  if (answer.status === 401) throw new Error("the token was not accepted: load this page anew to enter it");
+  return answer;
+}
+
 /** What a path answers, as JSON or text. Throws with a sentence for people. */
 export async function get(path, form = "json") {
-  const answer = await fetch(url(path), { cache: "no-store" });
-  if (answer.status === 401) throw new Error("the token was not accepted: load this page anew to enter it");
+  const answer = await answered(path, { cache: "no-store" });
   const told = await answer[form]();
   if (!answer.ok) throw new Error(told.error ?? `${path} answered ${answer.status}`);
   return told;
@@ -18,18 +25,17 @@ export async function get(path, form = "json") {
 /** Ask for something to be done; what came of it. Throws with a sentence for people. */
 export async function post(path, body) {
   const headers = { "Content-Type": "application/json" };
-  const answer = await fetch(url(path), { method: "POST", headers, body: JSON.stringify(body ?? null) });
-  if (answer.status === 401) throw new Error("the token was not accepted: load this page anew to enter it");
+  const answer = await answered(path, { method: "POST", headers, body: JSON.stringify(body ?? null) });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.error ?? (told.problems ?? []).join("; "));
   return told;
 }
 
 /**
- * Follow the proxy until the page is left. `look` is awaited at the start and after each break; `hear` gets each event
+ * Follow the proxy until the page is left. `look` is awaited at the start and after each break, then `show` called; `hear` gets each event
  * of the stream by name; `link` is told how the connection stands: live, waiting, or broken with a sentence.
  */
-export function follow({ look, hear, link }) {
+export function follow({ look, show, hear, link }) {
   let stream = null;
   let heardAt = 0;
   let timer = 0;
@@ -39,9 +45,10 @@ export function follow({ look, hear, link }) {
     try {
       await look();
     } catch (error) {
-      again(error instanceof TypeError ? "the proxy does not answer" : error.message);
+      again(error.message);
       return;
     }
+    show();
     stream = new EventSource(url("stream"));
     for (const name of ["sample", "journal", "decisions", "state"]) {
       stream.addEventListener(name, (event) => {

@@ -4,14 +4,14 @@ import { beginActions } from "./actions.js";
 import { beginBackends, tellBackends } from "./backends.js";
 import { Charts } from "./charts.js";
 import { CurveChart } from "./curvechart.js";
-import { beginDecisions, tellDecisions } from "./decisions.js";
+import { beginDecisions, tellDecisions, tellHeads, tellRate } from "./decisions.js";
 import { at, make, named, say } from "./dom.js";
 import { follow, get } from "./feed.js";
 import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
 import { add, decide, fill, latest, length, mean, note, store, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
-import { ago, figure, percent, several, span } from "./words.js";
+import { ago, cost, figure, other, percent, several, span, why } from "./words.js";
 
 // The curves change by reloads and by learning; the settings by reloads.
 const LOOK_AGAIN_MS = 60_000;
@@ -32,12 +32,15 @@ async function look() {
   store.decisions = decisions.decisions;
   store.curves = curves;
   store.state = state;
+}
+
+function show() {
   document.body.classList.add("ready");
   lookForTurns();
   charts.build();
   curve.build();
   tellAll();
-  await tellSettings().catch((error) => say(at("differences"), error.message));
+  tellSettings().catch((error) => say(at("differences"), error.message));
 }
 
 function tellAll() {
@@ -51,6 +54,7 @@ function tellState() {
   const { state } = store;
   say(at("now"), state.sentence);
   say(at("version"), `${state.version}, ${state.phase}`);
+  tellHeads(state.policy);
   tellBackends();
 }
 
@@ -86,8 +90,18 @@ function tellShare(end) {
     at("share").children[index].style.width = all ? `${(count / all) * 100}%` : "0";
   });
   say(at("share-words"), all ? `Of ${several(all, "request")} in the last minute ${percent(ours / all)} went to speculative, ${percent(theirs / all)} to baseline.` : "No request in the last minute.");
+  say(at("latest"), store.decisions.length ? latestOne(store.decisions[0]) : "");
   const last = marked().at(-1);
   say(at("last"), last ? `Last change, ${ago(latest() - last.at_s)}: ${last.sentence}` : "");
+}
+
+/** The newest decision in words. */
+function latestOne(decision) {
+  const { because, role } = decision;
+  const costs = [role, other(role)].map((each) => `${cost(because, each)} on ${each}`);
+  const known = because.speculative_cost_s !== null || because.baseline_cost_s !== null;
+  const told = known ? ` (${because.policy === "consolidate" ? "an answer would take" : "cost"} ${costs.join(", ")})` : "";
+  return `The latest request, ${ago(latest() - decision.at_s)}, went to ${role}: ${why(decision)}${told}.`;
 }
 
 function regime(state) {
@@ -98,6 +112,8 @@ function regime(state) {
 const hear = {
   sample(row) {
     if (!add(row) || document.hidden) return;
+    store.decided = total("speculative_requests", length() - 1, length()) + total("baseline_requests", length() - 1, length());
+    tellRate();
     lookForTurns();
     charts.draw();
     curve.draw();
@@ -179,6 +195,7 @@ beginSettings();
 setInterval(again, LOOK_AGAIN_MS);
 follow({
   look,
+  show,
   hear,
   link(state, words) {
     at("link").dataset.state = state;

@@ -36,8 +36,7 @@ export function add(row) {
 }
 
 /** Add decisions as the stream tells them. */
-export function decide({ count, shown }) {
-  store.decided = count;
+export function decide({ shown }) {
   store.decisions = [...shown, ...store.decisions].slice(0, MAX_DECISIONS);
 }
 

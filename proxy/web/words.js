@@ -82,7 +82,8 @@ export function why(decision) {
 export function cost(because, role) {
   if (because.speculative_cost_s === null && because.baseline_cost_s === null) return "–";
   const told = because[`${role}_cost_s`];
-  return told === null || told === undefined ? "beyond what was measured" : duration(told);
+  if (typeof told === "number") return duration(told);
+  return because.policy === "consolidate" ? "without end: it gives less than is asked for" : "beyond what was measured";
 }
 
 /** How much dearer or cheaper the choice that was not taken would have been; empty where that is not known. */

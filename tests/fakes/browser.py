@@ -35,6 +35,8 @@ class Tab:
         self.errors: list[str] = []
         self.asked: list[str] = []
         self.received_bytes = 0
+        self.logged_in = 0  # times that a user and a password were asked for
+        self._login: dict[str, str] | None = None
         self._socket = socket
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._last = 0
@@ -52,7 +54,13 @@ class Tab:
         """Go to a page; returns when the browser has begun to load it."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             await self.send(f"{domain}.enable")
+        if self._login is not None:
+            await self.send("Fetch.enable", handleAuthRequests=True)
         await self.send("Page.navigate", url=url)
+
+    def log_in(self, user: str, password: str) -> None:
+        """Answer with these when the page asks for a user and a password, as a person would in the browser's dialog."""
+        self._login = {"username": user, "password": password}
 
     async def run(self, script: str) -> Any:
         """The value of an expression in the page; it may be a promise."""
@@ -113,8 +121,20 @@ class Tab:
                         answer.set_exception(AssertionError(told["error"]["message"]))
                     else:
                         answer.set_result(told["result"])
+            elif told["method"].startswith("Fetch."):
+                await self._let_pass(told["method"], told["params"])
             else:
                 self._hear(told["method"], told["params"])
+
+    async def _let_pass(self, method: str, params: dict[str, Any]) -> None:
+        """Let a request go on that stands still for a login. Its answer to us is waited for by nobody."""
+        self._last += 1
+        told: dict[str, Any] = {"requestId": params["requestId"]}
+        if method == "Fetch.authRequired":
+            self.logged_in += 1
+            told["authChallengeResponse"] = {"response": "ProvideCredentials", **(self._login or {})}
+        command = "continueWithAuth" if method == "Fetch.authRequired" else "continueRequest"
+        await self._socket.send_json({"id": self._last, "method": f"Fetch.{command}", "params": told})
 
     def _hear(self, method: str, params: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
