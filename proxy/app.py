@@ -29,6 +29,7 @@ from proxy.plan import body_rules, connection_rules, engines, line_rules, patien
 from proxy.protocol.fields import raw
 from proxy.reading import present, read
 from proxy.relay import Relay
+from proxy.tracing import Tracing
 from proxy.watch import Watch
 from proxy.wire import ports
 from proxy.wire.admission import Admission
@@ -78,6 +79,7 @@ class App:
         self._bodies = Bodies(body_rules(settings))
         self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, patience(settings))
         self.relay.on_end = self._ended
+        self._tracing = Tracing()
         self.informer = Informer(self.desk, self.pair, self._bodies)
         self.door = Door(
             relay=self.relay,
@@ -108,6 +110,7 @@ class App:
 
     async def _start(self) -> None:
         listen, admin = self.settings.listen, self.settings.admin
+        self._tracing.start(self.settings, self.relay, lambda said: self.logger.warning("traces", message=said))
         # Before engines are asked and anyone is served: a second process on this configuration takes nothing.
         await ports.claim("admin", admin.host, admin.port)
         await ports.claim("listen", listen.host, listen.port)
@@ -182,6 +185,7 @@ class App:
             await tasks.end(self._keeper)
             await self._learned.write()
         await self.pair.stop()
+        await self._tracing.stop()
         self.logger.info("stopped", in_flight=self.desk.snapshot().in_flight)
 
     def readiness(self) -> Readiness:

@@ -1,8 +1,8 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|calibrate|top|dev|fuzz|real|clients|peers; fuzzing has .venv-fuzz for itself, since it needs a
-newer Python, and real engines, clients and peers have theirs, since nothing of theirs belongs beside the proxy. Runs on
-a bare Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh,
+Usage: environment.py run|calibrate|otel|top|dev|fuzz|real|clients|peers; fuzzing has .venv-fuzz for itself, since it
+needs a newer Python, and real engines, clients and peers have theirs, since nothing of theirs belongs beside the proxy.
+Runs on a bare Python 3.11+, so it imports the standard library alone. Deciding that .venv is current is environment.sh,
 which costs no interpreter.
 """
 
@@ -29,8 +29,9 @@ HELD = HOME / ".setting-up"
 STAMPS = {
     "run": ("run",),
     "calibrate": ("calibrate", "run"),
+    "otel": ("otel", "run"),
     "top": ("top", "run"),
-    "dev": ("dev", "calibrate", "top", "run"),
+    "dev": ("dev", "calibrate", "otel", "top", "run"),
     "fuzz": ("fuzz",),
     "real": ("real",),
     "clients": ("clients",),
@@ -65,7 +66,7 @@ def is_current(kind: str) -> bool:
 
 
 def lock_file(kind: str) -> Path:
-    """The lock of one kind: `run`, `calibrate`, `top`, `dev`, `fuzz`, `real`, `clients` or `peers`."""
+    """The lock of one kind, as the usage above names them."""
     return ROOT / "requirements" / f"{kind}.lock"
 
 

@@ -4,6 +4,7 @@
 #   . "$root/scripts/environment.sh"    with $root, the tree's top, set
 #   environment run                     what serving needs (requirements/run.lock)
 #   environment calibrate               that, and what `crossover calibrate` fits and draws with (requirements/calibrate.lock)
+#   environment otel                    that of run, and what traces are made and sent with (requirements/otel.lock)
 #   environment top                     that of run, and what `crossover top` draws with (requirements/top.lock)
 #   environment dev                     that, and what testing and checking need (requirements/dev.lock)
 #   environment fuzz                    that, and what fuzzing needs, in .venv-fuzz (requirements/fuzz.lock)

@@ -1,8 +1,8 @@
 """The settings in force: one frozen model for each section of the file, with meaning, unit, default and range of a key.
 
-The keys of `routing` are in routing_keys.py. Reading a file is not here (loading.py), nor what keys may not be together
-(conflicts.py). The descriptions of the keys are the one source of the commented example, of the reference page and of
-the JSON Schema.
+The keys of `routing` are in routing_keys.py, those of `traces` in traces_keys.py. Reading a file is not here
+(loading.py), nor what keys may not be together (conflicts.py). The descriptions of the keys are the one source of the
+commented example, of the reference page and of the JSON Schema.
 """
 
 from typing import Annotated, Literal, Self
@@ -13,6 +13,7 @@ from proxy.config.addresses import checked_host, checked_key, checked_origin, ch
 from proxy.config.key_files import Sources
 from proxy.config.routing_keys import Routing
 from proxy.config.sections import MAX_SEQUENCES, WORDS, FileName, Section, Word
+from proxy.config.traces_keys import Traces
 from proxy.model import Placement, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.breaker import BreakerRules
@@ -264,6 +265,7 @@ class Settings(Section):
     circuit: Circuit = Circuit()
     retries: Retries = Retries()
     log: Log = Log()
+    traces: Traces = Traces()
 
     _sources: Sources = PrivateAttr(default_factory=Sources)
 

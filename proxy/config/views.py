@@ -13,12 +13,19 @@ from pydantic import BaseModel, SecretStr
 
 from proxy.config.problems import KeyPath, dotted
 from proxy.config.settings import Settings
+from proxy.config.traces_keys import Traces
 from proxy.model import ROLES
 
 MASK = "***"
 
-# Sockets are bound once, and the idle time of client connections is given to the server that holds them.
-RESTART_KEYS = frozenset({"listen.host", "listen.port", "listen.keepalive_s", "admin.host", "admin.port"})
+# Sockets are bound once, the idle time of client connections is given to the server that holds them, and what exports
+# spans is made at the start.
+RESTART_KEYS = frozenset(
+    {
+        *("listen.host", "listen.port", "listen.keepalive_s", "admin.host", "admin.port"),
+        *(f"traces.{name}" for name in Traces.model_fields),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
