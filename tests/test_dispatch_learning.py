@@ -1,6 +1,7 @@
 """The desk that learns: curves are taken over, probes are made, harm ends it, and a reload keeps what is known."""
 
 from dataclasses import replace
+from math import log
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from fakes.speeds import of_both
 
 from proxy.dispatch import Assignment, Desk
 from proxy.model import ChangeKind, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts, Role, Traits, Usage
+from proxy.routing.evidence import Seen, Source
 from proxy.routing.harm import SUSPENDED_S
+from proxy.routing.learner import Told
 
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 95.0, 8: 400.0, 64: 1900.0})
 
@@ -124,22 +127,36 @@ def test_a_drained_backend_is_not_probed() -> None:
         rig.answer(place, 1.0)
 
 
-def test_what_no_answer_bears_out_is_dropped_for_a_while() -> None:
+def test_what_no_answer_bears_out_is_dropped_and_learned_from_answers() -> None:
     rig = LearningRig()
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
     assert rig.desk.rules.learned
     rig.desk.pin(SPECULATIVE)
-    for _ in range(6):  # as fast as measured, whatever the engine says
+    for _ in range(12):  # as fast as measured, whatever the engine says
         rig.answer(rig.place(), 1.0)
-    rig.desk.pin(None)
+        rig.poll(SPECULATIVE, 1, slower=3.0)
+    rig.changes.clear()
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
+    assert not rig.changes
+    learning = rig.desk.learning
+    assert learning is not None
+    assert learning.ratio(rig.desk.backend(SPECULATIVE)) == pytest.approx(1.0, abs=0.03)
+
+
+def test_what_does_harm_is_dropped_for_a_while_and_says_why() -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
+    learning = rig.desk.learning
+    assert learning is not None
+    for number in range(3):  # as fast as measured, whatever the engine says
+        seen = Seen(1.0, 0.0, 0.01, 0.02, Source.ANSWERS)
+        learning.harm.answered(SPECULATIVE, Told(0, seen, 0.0, log(3.0)), rig.now_s + number)
     rig.changes.clear()
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
     assert [(change.kind, change.role) for change in rig.changes] == [(ChangeKind.LEARNING, SPECULATIVE)]
     numbers = rig.changes[0].numbers
-    assert (numbers["cause"], numbers["source"], numbers["answers"]) == ("doubt", "moments", 6)
-    assert numbers["predicted_s"] == pytest.approx(3.0 * numbers["seen_s"], rel=0.05)
-    learning = rig.desk.learning
-    assert learning is not None
+    assert (numbers["cause"], numbers["source"], numbers["answers"]) == ("doubt", "moments", 3)
+    assert (numbers["predicted_s"], numbers["seen_s"]) == (0.03, 0.01)
     assert learning.summary(rig.desk.backends, rig.now_s)["last_suspension"] == {"role": SPECULATIVE, **numbers}
     assert rig.desk.rules.curves is CURVES and not rig.desk.rules.learned
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=10)

@@ -8,11 +8,31 @@ from math import exp
 
 # Both are averaged over about so long: an engine tells what runs at one instant in each poll.
 WITHIN_S = 15.0
-# It is known once it has been watched for so long: one poll or two say little.
-WATCHED_S = 5.0
 # It runs others' too where it runs so many times what was given, and some more; fewer than were given where as many
 # times less have begun. What it runs between two polls is a guess, and prompts that are being read count or do not.
 APART, SOME = 1.25, 0.5
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Tokens of some polls together, and the sequences they are shared by, each and squared, times seconds: those that
+    were given and have begun (`held`), and those that ran (`ran`). `waits` says that some waited in the engine."""
+
+    tokens: float = 0.0
+    held: tuple[float, float] = (0.0, 0.0)
+    ran: tuple[float, float] = (0.0, 0.0)
+    elapsed_s: float = 0.0
+    waits: bool = False
+
+    def add(
+        self, tokens: float, held: tuple[float, float], ran: tuple[float, float], elapsed_s: float, *, waits: bool
+    ) -> None:
+        """Add a poll."""
+        self.tokens += tokens
+        self.held = (self.held[0] + held[0], self.held[1] + held[1])
+        self.ran = (self.ran[0] + ran[0], self.ran[1] + ran[1])
+        self.elapsed_s += elapsed_s
+        self.waits = self.waits or waits
 
 
 @dataclass(slots=True)
@@ -31,11 +51,6 @@ class Company:
         self.ran += (ran - self.ran) * share
         self.held += (held - self.held) * share
         self.begun += (begun - self.begun) * share
-
-    @property
-    def known(self) -> bool:
-        """Whether it has been watched for long enough to be told."""
-        return self.watched_s >= WATCHED_S
 
     @property
     def strays(self) -> bool:

@@ -25,9 +25,9 @@ STEP_VARIANCE = 0.2
 # Steps times sequences below which two looks say nothing: the acceptance of so few is chance.
 LEAST_STEPS = 8.0
 
-# Of generated tokens between two looks, and of one answer: prompts of others come in between, and the number in flight
-# changes. Standard deviations of a tenth and a seventh.
-COUNTER_VARIANCE, ANSWER_VARIANCE = 0.10**2, 0.15**2
+# Of generated tokens of some seconds, and of one answer: prompts of others come in between, and the number in flight
+# changes. Standard deviations of a twentieth and a seventh.
+COUNTER_VARIANCE, ANSWER_VARIANCE = 0.05**2, 0.15**2
 
 # The tokens of an answer from which its time for each says something.
 LEAST_TOKENS = 16

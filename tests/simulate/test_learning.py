@@ -47,7 +47,7 @@ def test_curves_of_another_machine_are_corrected(prior: Scaled) -> None:
     assert found.regret(FIRST, LAST) <= 0.03
 
 
-@pytest.mark.parametrize(("telling", "suspends"), [(Lying(3.0), False), (Lying(1 / 3), True), (broken, None)])
+@pytest.mark.parametrize(("telling", "suspends"), [(Lying(3.0), False), (Lying(1 / 3), False), (Lying(1 / 1.4), False), (broken, None)])
 def test_engines_that_tell_what_is_not_true_do_little_harm(telling: Telling, suspends: bool | None) -> None:
     found = compared(Study(KIMI, 0.4, right, telling), 1, LAST)
     assert found.harm(0, LAST) <= 0.05
@@ -76,7 +76,7 @@ def test_idle_time_between_steps_is_not_learned(steps: type[EveryStep], load: fl
     learning = trial.desk.learning
     assert learning is not None and learning.harm.suspended == 0
     side = learning.learner.sides[SPECULATIVE]
-    assert side.seen > 100
+    assert side.seen > 50  # some engines are only counted, ten seconds at a time
     assert [side.line.ratio(0, n) for n in (1.0, 2.0)] == pytest.approx([1.0, 1.0], abs=0.06)
 
 
