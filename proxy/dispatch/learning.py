@@ -33,7 +33,7 @@ from proxy.state.backend import Backend
 SHARED_AFTER_S = 4.0 * DEMAND_S
 
 # There each step of a probe is one that all others wait for, for as long as its answer lasts: at most so many may.
-# Whatever the load, one probe at the start cost up to a fifth of all time in the first 500 requests (tried).
+# One probe at the start, beside many, cost up to a fifth of all time in the first 500 requests (tried).
 SHARED_MOST_HELD_UP = 1
 
 # Time between two turns, in which curves are corrected. Polls come every second.
