@@ -9,7 +9,20 @@ from fakes.rig import BASELINE, SPECULATIVE, Rig, plan
 from fakes.speeds import of_both
 
 from proxy.dispatch import Assignment, Desk
-from proxy.model import ChangeKind, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts, Role, Traits, Usage
+from proxy.dispatch.learning import SHARED_MOST_HELD_UP
+from proxy.model import (
+    ROLES,
+    ChangeKind,
+    EngineLoad,
+    Outcome,
+    Placement,
+    Policy,
+    Reason,
+    RequestFacts,
+    Role,
+    Traits,
+    Usage,
+)
 from proxy.routing.evidence import Seen, Source
 from proxy.routing.harm import SUSPENDED_S
 from proxy.routing.learner import Told
@@ -97,6 +110,19 @@ def test_an_idle_backend_is_probed_where_that_costs_next_to_nothing() -> None:
     assert (BASELINE, Reason.PROBE) in roles
     assert roles.count((BASELINE, Reason.PROBE)) == 1
     assert set(roles) == {(BASELINE, Reason.PROBE), (SPECULATIVE, Reason.CHEAPER)}
+
+
+@pytest.mark.parametrize(
+    ("held_up", "probed"), [(0, True), (SHARED_MOST_HELD_UP, True), (SHARED_MOST_HELD_UP + 1, False)]
+)
+def test_on_shared_gpus_no_probe_is_made_that_many_would_wait_for(held_up: int, probed: bool) -> None:
+    rig = LearningRig(Policy.CONSOLIDATE, placement=Placement.SHARED)
+    for _ in range(held_up):
+        rig.place()
+    rig.poll(SPECULATIVE, 1, slower=1.0, seconds=3)
+    assert rig.desk.learning is not None
+    rig.desk.learning.probes.dear = frozenset(ROLES)
+    assert (rig.place().decision.reason is Reason.PROBE) is probed
 
 
 def test_a_full_backend_is_not_probed() -> None:

@@ -33,6 +33,10 @@ from proxy.state.backend import Backend
 # favoured role for a demand that only seems low would hold for a minute.
 SHARED_AFTER_S = 4.0 * DEMAND_S
 
+# There each step of a probe is one that all others wait for, for as long as its answer lasts: at most so many may.
+# One probe at the start, beside many, cost up to a fifth of all time in the first 500 requests (tried).
+SHARED_MOST_HELD_UP = 1
+
 # Time between two turns, in which curves are corrected. Polls come every second.
 EVERY_S = 2.0
 
@@ -195,8 +199,10 @@ class Learning:
 
     def _may_probe(self, role: Role, backends: tuple[Backend, Backend], now_s: float) -> bool:
         """Whether the other backend than `role` has room. On shared GPUs a probe holds everybody up, so that it is made
-        where nothing is known of that one, and else as seldom as a dear one."""
-        backend = backends[1 if role is SPECULATIVE else 0]
+        where next to nobody is there and nothing is known of that one, and else as seldom as a dear one."""
+        mine, backend = backends if role is SPECULATIVE else reversed(backends)
+        if self.shared and mine.book.in_flight > SHARED_MOST_HELD_UP:
+            return False
         if self.shared and self.learner.knows(role.other) and role.other not in self.probes.dear:
             return False
         limit, since_s = backend.standing()

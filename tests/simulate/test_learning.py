@@ -47,7 +47,9 @@ def test_curves_of_another_machine_are_corrected(prior: Scaled) -> None:
     assert found.regret(FIRST, LAST) <= 0.03
 
 
-@pytest.mark.parametrize(("telling", "suspends"), [(Lying(3.0), False), (Lying(1 / 3), False), (Lying(1 / 1.4), False), (broken, None)])
+@pytest.mark.parametrize(
+    ("telling", "suspends"), [(Lying(3.0), False), (Lying(1 / 3), False), (Lying(1 / 1.4), False), (broken, None)]
+)
 def test_engines_that_tell_what_is_not_true_do_little_harm(telling: Telling, suspends: bool | None) -> None:
     found = compared(Study(KIMI, 0.4, right, telling), 1, LAST)
     assert found.harm(0, LAST) <= 0.05
