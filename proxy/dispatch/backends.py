@@ -6,7 +6,8 @@ Where a request goes is in desk.py; the rules that move a circuit or a health ar
 from collections.abc import Callable
 
 from proxy.dispatch.plans import Assignment, BackendPlan, Plan
-from proxy.model import SPECULATIVE, Change, ChangeKind, CircuitState, EngineFacts, EngineLoad, Role
+from proxy.model import SPECULATIVE, Change, ChangeKind, CircuitState, EngineFacts, EngineLoad, Outcome, Role
+from proxy.protocol.agreement import ghosts
 from proxy.routing import blackhole, breaker, health
 from proxy.routing.breaker import Event
 from proxy.routing.health import Evidence
@@ -106,6 +107,16 @@ class Backends:
             told = None if facts is None else facts.kv_tokens
             tokens = told if told == 0 or load is None or load.kv_tokens is None else load.kv_tokens
         backend.shelf.resize(tokens)
+
+    def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
+        if outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard:
+            return 0.0  # the engine never began
+        facts = assignment.backend.facts
+        if facts is not None and (ghosts(facts.version) or (unheard and not facts.notices_leaving)):
+            lease = assignment.lease
+            age_s = self.clock() - lease.opened_at_s
+            return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
+        return self.plan.linger_s if unheard else 0.0
 
     def _role_now(self, backend: Backend) -> Role:
         """The role that an engine has: a reload may have let two of them change places while a request waited."""

@@ -31,8 +31,8 @@ from proxy.model import (
     Traits,
     Whereabouts,
 )
-from proxy.protocol.agreement import ghosts
 from proxy.routing import blackhole, breaker, policy, retries
+from proxy.routing.affinity import Wait
 from proxy.routing.breaker import Event
 from proxy.routing.demand import withdrawn
 from proxy.routing.health import Evidence
@@ -86,6 +86,10 @@ class Desk(Backends):
         """The role whose engine holds a piece of state, by its hash; None where nobody is known to."""
         return self.holdings.holder(state, (self._speculative.shelf, self._baseline.shelf))
 
+    def follows(self, traits: Traits) -> bool:
+        """Whether it matters where the conversation of a request is cached."""
+        return self.rules.affine and bool(traits.prefix or traits.conversation)
+
     def serves(self, role: Role) -> bool:
         """Whether requests may be sent to `role`, now or when it has room."""
         snapshot = self.snapshot()
@@ -105,7 +109,7 @@ class Desk(Backends):
         """
         wanted = self._role_now(failed).other if failed is not None else self.wanted(traits)
         if wanted is None:
-            wanted = policy.awaited(self.rules, self.regime, self.snapshot(), traits.weight)
+            wanted = policy.awaited(self.rules, self.regime, self.snapshot(), traits.weight) or self._home_full(traits)
         roles = frozenset(ROLES if wanted is None else (wanted,))
         if traits.weight == 1:
             return roles
@@ -125,14 +129,15 @@ class Desk(Backends):
         failed: Backend | None = None,
         promised: frozenset[Role] = frozenset(),
         attempt: int = 1,
+        wait: Wait | None = None,
     ) -> Assignment | Decision:
         """Decide where a request goes and lease its place, in one step.
 
         `failed` is the backend that has just failed this request; the next room on a `promised` one is another's, so
-        it counts as full. Returns the bare Decision when there is no room.
+        it counts as full; with `wait` it may wait for its home. Returns the bare Decision when it has to wait.
         """
         now_s, weight, where = self.clock(), traits.weight, NOWHERE
-        if traits.state or ((traits.prefix or traits.conversation) and self.rules.affine):
+        if traits.state or (self.rules.affine and (traits.prefix or traits.conversation)):
             where = self._whereabouts(traits)
         decision = self._decide_by_counts(traits, route, now_s, where) if failed is None and not promised else None
         plain = decision is not None
@@ -143,7 +148,14 @@ class Desk(Backends):
             excluded = None if failed is None else self._role_now(failed)
             expected = self.answers.expected(route)
             decision = policy.decide(
-                self.rules, self.regime, snapshot, traits, excluded=excluded, expected_tokens=expected, where=where
+                self.rules,
+                self.regime,
+                snapshot,
+                traits,
+                excluded=excluded,
+                expected_tokens=expected,
+                where=where,
+                wait=wait,
             )
             if decision.role is None:
                 self._enter(decision.regime)
@@ -172,7 +184,7 @@ class Desk(Backends):
     def taken(self, assignment: Assignment, traits: Traits) -> None:
         """A backend has read the prompt of a request, which it has cached from now on. Not before: what it refuses it
         never has, and must not push out of its image what it does have."""
-        if (traits.prefix or traits.conversation) and self.rules.affine:
+        if self.follows(traits):
             self.holdings.sent(traits, assignment.backend.shelf)
 
     def refused(self, assignment: Assignment, traits: Traits, route: str, decided_at_s: float) -> None:
@@ -317,6 +329,17 @@ class Desk(Backends):
             traits = traits._replace(prefix=(), conversation=0)
         return self.holdings.whereabouts(traits, (self._speculative.shelf, self._baseline.shelf))
 
+    def _home_full(self, traits: Traits) -> Role | None:
+        """The home of a conversation that has no room, while the other backend has some: who waits, waits for home."""
+        if not self.follows(traits):
+            return None
+        home = self._whereabouts(traits).home
+        if home is None:
+            return None
+        snapshot, weight = self.snapshot(), traits.weight
+        beside = snapshot.of(home.other).eligible and policy.has_room(snapshot.of(home.other), weight)
+        return home if beside and not policy.has_room(snapshot.of(home), weight) else None
+
     def _decide_by_counts(self, traits: Traits, route: str, now_s: float, where: Whereabouts) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
         first, second, rules = self._speculative, self._baseline, self.rules
@@ -376,13 +399,3 @@ class Desk(Backends):
         before, self.regime = self.regime.role, regime
         if before is not regime.role:
             self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))
-
-    def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
-        if outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard:
-            return 0.0  # the engine never began
-        facts = assignment.backend.facts
-        if facts is not None and (ghosts(facts.version) or (unheard and not facts.notices_leaving)):
-            lease = assignment.lease
-            age_s = self.clock() - lease.opened_at_s
-            return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
-        return self.plan.linger_s if unheard else 0.0
