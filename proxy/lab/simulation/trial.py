@@ -122,7 +122,7 @@ class Trial:
             self.endings.leaves(ask, self.now_s + offer.patience_s)
         if self.queue or not self.place(ask, wait=Wait()):
             self.wait(ask)
-            if len(self.queue) > 1:
+            if len(self.queue) > 1 and self.desk.rules.affine:
                 self.give_places()  # those before it may wait for one backend alone
 
     def place(self, ask: Ask, promised: frozenset[Role] = frozenset(), wait: Wait | None = None) -> bool:
@@ -177,6 +177,8 @@ class Trial:
             wait = Wait(self.now_s - ask.asked_at_s, *ahead.values())
             if not self.place(ask, blocked, wait):
                 left.append(ask)
+                if not self.desk.rules.affine:
+                    break  # nobody waits for a home, and all others would wait for the same
                 # A control arm chooses anew each time, so that it waits for whichever is free first.
                 for role in ROLES if self.choose is not None else self.desk.claims(ask.traits, ask.failed):
                     ahead[role] += 1
