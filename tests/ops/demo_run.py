@@ -18,7 +18,7 @@ from shipped_rules import RULES
 
 from proxy import config
 from proxy.app import App
-from proxy.lab.demo import CURVES, Demo
+from proxy.lab.demo import CONFIG, CURVES, Demo
 from proxy.lab.engine_options import ENGINE_VERSION
 
 CLIENTS = 8
@@ -26,6 +26,8 @@ CLIENTS = 8
 TOKENS = 12
 # The window of rates in the dashboard's queries: several scrapes.
 WINDOW = "4s"
+# What the faults bring about.
+OF_FAULTS = {"CrossoverEngineDown", "CrossoverAllEnginesOut", "CrossoverReloadFailed"}
 # Where the fault is caused by none of those here: no engine of the demo is ever full.
 NEVER_FULL = 'code=~"queue_full|queue_timeout|bodies_full"'
 
@@ -56,7 +58,7 @@ async def run(folder: Path, load_s: float) -> Seen:
         async def told() -> bool:
             await all_asked(prometheus, seen.after_faults, app)
             seen.alerts_after = await alerts(prometheus)
-            lost = {"CrossoverEngineDown", "CrossoverAllEnginesOut"} <= seen.alerts_after.keys()
+            lost = seen.alerts_after.keys() >= OF_FAULTS
             awaited = [query for _, query in queries() if NEVER_FULL not in query]
             return lost and all(seen.after_faults[query] for query in awaited)
 
@@ -88,6 +90,7 @@ async def demo(folder: Path) -> AsyncIterator[tuple[Demo, App]]:
             "timeouts.drain_s": 1,
         }
         async with running(config.override(started.settings(), changes)) as app:
+            app._source = started.settings
             await until(lambda: all(each.facts for each in app.desk.backends), what="both engines seen")
             yield started, app
     finally:
@@ -126,7 +129,11 @@ async def ask_on(session: aiohttp.ClientSession, app: App, seen: Seen, over: asy
 
 
 async def break_everything(started: Demo, app: App) -> None:
-    """A refusal at the door, a silent connection, a request that fails over, and one that fails on both engines."""
+    """A refusal at the door, a silent connection, a wrong configuration, a request that fails over, and one that
+    fails on both engines."""
+    assert started._folder is not None
+    (started._folder / CONFIG).write_text("backends: nonsense\n")
+    assert not (await app.reload())[0]
     async with AsyncExitStack() as stack:
         silent = await stack.enter_async_context(RawClient(app.port))
         ask = await stack.enter_async_context(RawClient(app.port))
