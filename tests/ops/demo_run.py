@@ -20,6 +20,7 @@ from proxy import config
 from proxy.app import App
 from proxy.lab.demo import CONFIG, CURVES, Demo
 from proxy.lab.engine_options import ENGINE_VERSION
+from proxy.model import Role
 
 CLIENTS = 8
 # Tokens of an answer: a tenth of a second of the demo's engines, so that streams end between any two scrapes.
@@ -30,8 +31,6 @@ WINDOW = "4s"
 PANELS_OF_FAULTS = ("Turned away", "Failures by code", "Failover and retries", "Connections ended without an answer")
 # What the faults bring about.
 OF_FAULTS = {"CrossoverEngineDown", "CrossoverAllEnginesOut", "CrossoverReloadFailed"}
-# Where the fault is caused by none of those here: no engine of the demo is ever full.
-NEVER_FULL = 'code=~"queue_full|queue_timeout|bodies_full"'
 
 
 @dataclass(slots=True)
@@ -90,7 +89,6 @@ async def demo(folder: Path) -> AsyncIterator[tuple[Demo, App]]:
             "timeouts.drain_s": 1,
         }
         async with running(config.override(started.settings(), changes)) as app:
-            app._source = started.settings
             await until(lambda: all(each.facts for each in app.desk.backends), what="both engines seen")
             yield started, app
     finally:
@@ -129,31 +127,47 @@ async def ask_on(session: aiohttp.ClientSession, app: App, seen: Seen, over: asy
 
 
 async def break_everything(started: Demo, app: App) -> None:
-    """A refusal at the door, a silent connection, a wrong configuration, a request that fails over, and one that
-    fails on both engines."""
-    assert started._folder is not None
-    (started._folder / CONFIG).write_text("backends: nonsense\n")
-    assert not (await app.reload())[0]
+    """A refusal at the door, a silent connection, one request too many, a wrong configuration, a request that fails
+    over, and one that fails on both engines."""
     async with AsyncExitStack() as stack:
         silent = await stack.enter_async_context(RawClient(app.port))
         ask = await stack.enter_async_context(RawClient(app.port))
         await ask.send(request("/no/such/route", method="GET"))
         assert (await ask.answer()).status == 404
         assert await silent.reader.read() == b"", "closed without a word"
-    body = b'{"model": "demo", "max_tokens": 2, "messages": [{"role": "user", "content": "hello"}]}'
+    await crowd(app)
+    assert started._folder is not None
+    (started._folder / CONFIG).write_text("backends: nonsense\n")
+    app._source = started.settings
+    assert not (await app.reload())[0]
     for engine in started._engines:
         engine.kill()
         await engine.wait()
-        async with RawClient(app.port) as client:
-            await client.send(request("/v1/chat/completions", body))
-            await client.answer()
+        await said(app, 2)
+
+
+async def crowd(app: App) -> None:
+    """One more than there is room for, and no queue."""
+    limits = {f"backends.{role}.max_in_flight": 1 for role in Role}
+    narrow = config.override(app.settings, {"queue.max_waiting": 0, **limits})
+    app._source = lambda: narrow
+    assert (await app.reload())[0]
+    assert sorted(await asyncio.gather(*(said(app, 64) for _ in range(3)))) == [200, 200, 429]
+
+
+async def said(app: App, tokens: int) -> int:
+    """The status that one plain request has."""
+    body = b'{"model": "demo", "max_tokens": %d, "messages": [{"role": "user", "content": "hello"}]}' % tokens
+    async with RawClient(app.port) as client:
+        await client.send(request("/v1/chat/completions", body, "content-type: application/json"))
+        return (await client.answer()).status
 
 
 async def asked_for(
     into: dict[str, list[float]], prometheus: Prometheus, app: App, *, but: tuple[str, ...] = ()
 ) -> None:
     """Ask until every query has had an answer, for ten seconds at most; what had none is for the tests to say."""
-    awaited = [query for title, query in queries() if title not in but and NEVER_FULL not in query]
+    awaited = [query for title, query in queries() if title not in but]
 
     async def told() -> bool:
         await all_asked(prometheus, into, app)
