@@ -31,6 +31,11 @@ def queries() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
+def annotations() -> list[str]:
+    """The queries of the marks that lie over every panel."""
+    return [each["expr"] for each in board()["annotations"]["list"] if "expr" in each]
+
+
 def filled(query: str, **variables: str) -> str:
     """A query with its variables put in; one that is not among `variables` is a KeyError."""
     return _VARIABLE.sub(lambda found: variables[found[1]], query)

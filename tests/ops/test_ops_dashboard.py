@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from fakes.dashboard import board, panels, queries
+from fakes.dashboard import annotations, board, panels, queries
 from shipped_rules import alerts
 
 from proxy.metrics import Metrics
@@ -88,7 +88,7 @@ def test_ids_are_unique_and_no_panel_lies_on_another() -> None:
 
 def test_queries_ask_one_proxy_for_families_that_exist() -> None:
     families = {family.name for family in Metrics(lambda: None).families}  # type: ignore[arg-type,return-value]
-    for title, query in queries():
+    for title, query in [*queries(), *(("a mark", query) for query in annotations())]:
         names = re.findall(r"\b(?:crossover|process)_\w+(?=\{)", query)
         assert names, title
         assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in names} <= families | OF_THE_PROCESS, title

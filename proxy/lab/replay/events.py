@@ -46,7 +46,8 @@ class InForce(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A request as its line tells it; instants in unix seconds. `told` is None where no backend was decided on."""
+    """A request as its line tells it; instants in unix seconds. `told` is None where no backend was decided on;
+    `sampled` says that others like it were left out of the log."""
 
     at_s: float
     duration_s: float
@@ -61,6 +62,7 @@ class Settled(NamedTuple):
     reason: Reason | None
     told: InForce | None
     usage: Usage
+    sampled: bool = False
 
 
 class Dropped(NamedTuple):
@@ -141,6 +143,7 @@ def _settled(fields: dict[str, Any]) -> Settled:
         reason=reason,
         told=_in_force(fields) if "policy" in fields else None,
         usage=Usage(*(_whole(fields, name, MAX_TOKENS) if name in fields else 0 for name in _USAGE)),
+        sampled="sample" in fields,
     )
 
 
