@@ -1,7 +1,7 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|calibrate|otel|top|dev|fuzz|real|clients; fuzzing has .venv-fuzz for itself, since it needs a newer
-Python, and real engines and clients have theirs, since nothing of theirs belongs beside the proxy. Runs on a bare
+Usage: environment.py run|calibrate|otel|top|dev|fuzz|real|clients; fuzzing has .venv-fuzz for itself, since it needs a
+newer Python, and real engines and clients have theirs, since nothing of theirs belongs beside the proxy. Runs on a bare
 Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh,
 which costs no interpreter.
 """
