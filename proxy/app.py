@@ -14,6 +14,7 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from proxy import __version__, config, logs, tasks, telling
+from proxy.acquaintance import Acquaintance
 from proxy.admin import Admin, whole_status
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
@@ -22,13 +23,12 @@ from proxy.front import FrontServer
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
-from proxy.model import ROLES, Change, RequestFacts, Role
+from proxy.model import Change, RequestFacts, Role
+from proxy.openapi import clients_document
 from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
-from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.protocol.fields import raw
 from proxy.reading import present, read
 from proxy.relay import Relay
-from proxy.state.backend import Backend
 from proxy.tracing import Tracing
 from proxy.watch import Watch
 from proxy.wire import ports
@@ -67,20 +67,19 @@ class App:
         self.phase = Phase.STARTING
         self.reload_failed = False
         self.files = settings.sources.marks  # whose change asks for a reload
-        self.warnings: list[Disagreement] = []
-        self._told_outdated: set[str] = set()
         self._source = source
         self.desk = Desk(plan(settings), time.monotonic)
         self.metrics = Metrics(self.reading)
         self.desk.on_change = self._changed
         self.desk.on_decision = self.metrics.decided
         self.admission = Admission(self.desk, queue_rules(settings))
-        self.pair = Pair(self.desk, self._facts_came)
+        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, lambda: whole_status(self))
+        self.acquaintance = Acquaintance(self.desk, self.watch, logger, settings.sources.curves)
+        self.pair = Pair(self.desk, self.acquaintance.met)
         self._bodies = Bodies(body_rules(settings))
         self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, patience(settings))
         self.relay.on_end = self._ended
         self._tracing = Tracing()
-        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, lambda: whole_status(self))
         self.informer = Informer(self.desk, self.pair, self._bodies)
         self.door = Door(
             relay=self.relay,
@@ -259,7 +258,7 @@ class App:
             "phase": self.phase,
             "policy": self.desk.rules.effective_policy,
             "pinned": self.desk.rules.operator_pin,
-            "warnings": [{"code": each.code, "message": each.message} for each in self.warnings],
+            "warnings": [{"code": each.code, "message": each.message} for each in self.acquaintance.warnings],
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
@@ -279,6 +278,10 @@ class App:
         token = self.settings.admin.token
         return None if token is None else token.get_secret_value()
 
+    def clients_document(self) -> dict[str, Any]:
+        """The clients' port as an OpenAPI document, as it serves now."""
+        return clients_document(self.door.engines, locked=self.door.gate.clients is not None)
+
     def effective(self) -> str:
         """The configuration in force."""
         return config.effective(self.settings)
@@ -296,7 +299,7 @@ class App:
 
     def _adopt(self, settings: Settings) -> None:
         if settings.log != self.settings.log:
-            logs.configure(settings.log.format, settings.log.level)
+            logs.configure(*settings.log.way())
         self.settings, self.files = settings, settings.sources.marks
         self._set_gate(settings)
         self.desk.reload(plan(settings))
@@ -307,7 +310,8 @@ class App:
         self.door.engines = engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
-        self._tell_outdated()
+        self.acquaintance.curves = settings.sources.curves
+        self.acquaintance.tell_outdated()
 
     def _set_gate(self, settings: Settings) -> None:
         clients = settings.sources.clients
@@ -367,34 +371,3 @@ class App:
         self.metrics.changed(change)
         self.watch.changed(change)
         logs.changed(self.logger, change)
-
-    def _facts_came(self, backend: Backend) -> None:
-        facts = backend.facts
-        if facts is None:
-            return
-        self.logger.info(
-            "engine_seen",
-            role=backend.role.value,
-            version=facts.version,
-            model=facts.model,
-            max_running_requests=facts.max_running_requests,
-            algorithm=facts.speculative_algorithm,
-        )
-        self.watch.engine_seen(backend.role, backend.url, facts)
-        self._tell_outdated()
-        speculative, baseline = (self.desk.backend(role).facts for role in ROLES)
-        if speculative is None or baseline is None:
-            return
-        self.warnings = disagreements(speculative, baseline)
-        self.watch.disagree(self.warnings)
-        for each in self.warnings:
-            self.logger.warning("backends_disagree", code=each.code, message=each.message)
-
-    def _tell_outdated(self) -> None:
-        """Engines come back often and say the same: each difference is told once."""
-        running = {each.role: each.facts.version for each in self.desk.backends if each.facts is not None}
-        for message in config.outdated(self.settings.sources.curves, running):
-            if message not in self._told_outdated:
-                self._told_outdated.add(message)
-                self.logger.warning("curves_outdated", message=message)
-                self.watch.note("caution", message)

@@ -4,7 +4,8 @@ What is made anew for every request so that it can be decided and counted is a N
 slots, and built in less than half the time. Everything else is a dataclass.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -22,13 +23,13 @@ class Role(StrEnum):
 
 
 ROLES = (Role.SPECULATIVE, Role.BASELINE)
-# By these names wherever a request passes: Python 3.11 takes ten times as long to find a member through its class, and
-# a decision names some twenty. The files that decide bind members of other enums in the same way.
+# By these names wherever a request passes: Python 3.11 takes ten times as long to find a member through its class. The
+# files that decide bind members of other enums in the same way.
 SPECULATIVE, BASELINE = ROLES
 
 
 class Outcome(StrEnum):
-    """How a lease ended. Every lease is settled with exactly one of these."""
+    """How a lease ended: every one with exactly one of these."""
 
     FINISHED = "finished"
     FAILED_BEFORE_COMMIT = "failed_before_commit"
@@ -218,10 +219,8 @@ class Costs(NamedTuple):
     """What a request was predicted to add on either backend: seconds of delay, its own and that of all others there.
 
     Policy consolidate tells how long an answer would take if that backend served all demand; infinite: more than it was
-    measured to give.
-
-    `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are recent failures of
-    the baseline backend, which weigh as load on it.
+    measured to give. `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are
+    recent failures of the baseline backend, which weigh as load on it.
     """
 
     speculative_s: float
@@ -307,10 +306,9 @@ class EngineFacts:
 class EngineLoad:
     """One poll of an engine's own load. `at_s` is the engine's wall-clock instant of the snapshot, unix seconds.
 
-    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) summed
-    over data-parallel `ranks`, which step side by side; None where the engine has none. `kv_tokens` is how many tokens
-    its cache holds, over all ranks. `generated` are the tokens that it has generated since its start, None where it
-    does not say.
+    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) over those
+    data-parallel `ranks` that tell any, which step side by side; None where none does. `kv_tokens` is how many tokens
+    its cache holds, over all ranks; `generated` what it has generated since its start, None where it does not say.
     """
 
     running: int
@@ -332,7 +330,9 @@ class RequestFacts(NamedTuple):
     `client_name` the name of the client's key in the keys file, None where no key is asked for. `ttft_s` is request
     head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
     added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
-    the request, `first_failure` of the one for which it moved to the other backend.
+    the request, `first_failure` of the one for which it moved; `url` is of the backend that had it last, whose role a
+    reload may have changed since; `held_up` says that the client took the answer slower than it came, so that its
+    durations are no word on the backend.
     """
 
     request_id: str
@@ -353,6 +353,8 @@ class RequestFacts(NamedTuple):
     usage: Usage = Usage()
     client: str | None = None
     client_name: str | None = None
+    url: str | None = None
+    held_up: bool = False
 
 
 class ChangeKind(StrEnum):
@@ -364,29 +366,18 @@ class ChangeKind(StrEnum):
     PIN = "pin_changed"
     DRAIN = "drain_changed"
     LEARNING = "learning_suspended"
-    ENGINE = "engine_changed"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant."""
+    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant; `numbers` say
+    why it came, where that is worth telling."""
 
     kind: ChangeKind
     role: Role | None
     before: str
     after: str
-
-
-class CloseReason(StrEnum):
-    """Why the proxy ended a connection without an answer; a closed set, used as metric label."""
-
-    SILENT = "silent"
-    IDLE = "idle"
-    UNREAD = "unread"
-    FLOODED = "flooded"
-    OVER_LIMIT = "over_limit"
-    HANDSHAKE_FAILED = "handshake_failed"
-    HANDSHAKE_LATE = "handshake_late"
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
 
 
 class DecisionRecord(NamedTuple):

@@ -26,6 +26,7 @@ def read(
     now_s = desk.clock()
     regime, learning = desk.regime, desk.learning
     measured_gain, learned_gain = (None, None) if learning is None else learning.gains()
+    why = None if learning is None else learning.harm.last
     return Reading(
         backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
         regime=regime.role,
@@ -41,6 +42,9 @@ def read(
         learning_suspended=None if learning is None else learning.suspended(now_s),
         measured_gain=measured_gain,
         learned_gain=learned_gain,
+        suspension_predicted_s=None if why is None else why.predicted_s,
+        suspension_seen_s=None if why is None else why.seen_s,
+        suspension_answers=None if why is None else why.answers,
     )
 
 

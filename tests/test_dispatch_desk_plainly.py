@@ -97,7 +97,7 @@ class Pair:
             self.assign(Traits(weight=first, asked=second, session=first == 2, max_tokens=20 if first == 7 else None))
         elif name == "turn":
             blocks = tuple(100 * first + at for at in range(1, second + 1))
-            self.assign(Traits(prompt_bytes=2048 * second, prefix=blocks))
+            self.turn(Traits(prompt_bytes=2048 * second, prefix=blocks), taken=second % 3 > 0)
         elif name == "sign":
             self.observe(first, second)
         elif name == "outage":
@@ -111,6 +111,13 @@ class Pair:
             for _ in range(second):
                 self.assign(Traits(asked=first))
                 self.end(name, -1, unheard=name == "leave")
+
+    def turn(self, traits: Traits, *, taken: bool) -> None:
+        before = len(self.held)
+        self.assign(traits)
+        if taken and len(self.held) > before:
+            self.rig.desk.taken(self.held[-1], traits)
+            self.plain.taken(self.held[-1].backend.role, traits)
 
     def change(self, name: str, role: Any, value: Any) -> None:
         desk = self.rig.desk

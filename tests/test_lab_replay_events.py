@@ -133,3 +133,14 @@ def test_no_odd_values_in_a_line_raise_anything(fields: dict[str, object], wrapp
     if wrapped:
         text = orjson.dumps({"log": text.decode()})
     assert isinstance(read_event(text), Settled | Dropped | EngineSeen | Skip)
+
+
+@pytest.mark.parametrize(
+    "instant", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z", "1969-12-31T00:00:00Z"]
+)
+def test_an_instant_of_no_clock_that_is_right_is_an_odd_field(instant: str) -> None:
+    assert read_event(changed(timestamp=instant)) is Skip.INCOMPLETE
+
+
+def test_more_tokens_than_any_engine_takes_are_an_odd_field() -> None:
+    assert read_event(changed(prompt_tokens=100_000_000)) is Skip.INCOMPLETE

@@ -105,6 +105,26 @@ def test_an_engine_that_counts_nothing_has_the_speed_of_the_answers_that_ended()
     bench.generated(SPECULATIVE, None)
     bench.end(SPECULATIVE, tokens=120)
     assert bench.second().speculative_tok_s == 120.0
+    assert bench.second().speculative_tok_s == 60.0, "an answer is spread over the steps in which it was made"
+
+
+def test_decode_moments_tell_the_tokens_of_an_engine_that_counts_no_others() -> None:
+    bench = Bench()
+    backend = bench.rig.desk.backend(SPECULATIVE)
+    for tokens in (100.0, 350.0):
+        bench.rig.desk.observe_load(backend, EngineLoad(0, 0, moments=(1.0, 1.0, 1.0, 1.0, 1.0, tokens)))
+        last = bench.second()
+    assert last.speculative_tok_s == 250.0
+
+
+def test_two_polls_at_nearly_the_same_instant_tell_no_speed() -> None:
+    bench = Bench()
+    backend = bench.rig.desk.backend(SPECULATIVE)
+    for at_s, tokens in ((10.0, 0.0), (11.0, 100.0), (11.1, 190.0), (12.0, 200.0)):
+        bench.rig.desk.observe_load(backend, EngineLoad(0, 0, at_s=at_s, generated=tokens))
+        last = bench.second()
+        assert last.speculative_tok_s in (None, 100.0), "by the engine's own clock"
+    assert last.speculative_tok_s == 100.0
 
 
 def test_half_an_hour_is_kept_and_no_more() -> None:

@@ -19,12 +19,12 @@ def told(kind: ChangeKind, role: Role | None, before: str, after: str, *, regime
 
 def test_a_change_of_regime_tells_the_bound_that_was_reached() -> None:
     entry = told(ChangeKind.REGIME, BASELINE, "speculative", "baseline")
-    assert entry.sentence == "Requests now go to baseline: 12 in flight, smoothed 9.2, reached leave_at 9."
+    assert entry.sentence == "Requests now go to baseline: 12 in flight, smoothed 9.2, with leave_at 9."
     assert entry.numbers["leave_at"] == 9
     assert (entry.numbers["speculative_in_flight"], entry.numbers["baseline_in_flight"]) == (3, 9)
     back = told(ChangeKind.REGIME, SPECULATIVE, "baseline", "speculative", regime=REGIME._replace(role=SPECULATIVE))
     assert back.sentence.startswith("Requests now go to speculative: ")
-    assert "came down to enter_at 5" in back.sentence
+    assert "with enter_at 5" in back.sentence
 
 
 def test_a_change_under_consolidate_tells_the_demand() -> None:
@@ -61,7 +61,7 @@ def test_a_change_is_told_in_words(kind: ChangeKind, role: Role | None, before: 
 
 
 def test_every_kind_of_change_has_its_name() -> None:
-    assert set(KINDS) == set(ChangeKind) - {ChangeKind.ENGINE}  # told by what the engine says, restarts too
+    assert set(KINDS) == set(ChangeKind)
 
 
 def test_the_journal_keeps_the_newest_entries_newest_first() -> None:

@@ -232,6 +232,21 @@ class Log(Section):
     """json for log collectors, text for reading on a terminal."""
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least level that is written. debug for finding a fault, warning when the access log is kept elsewhere."""
+    sample: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of the lines of requests that went well which is written; all that failed, failed over or were refused have
+    theirs. Which ones are written follows from their ids, so that all lines of a request are there or none, and each
+    has the share as `sample`. Lower it when the log costs too much; `crossover replay` needs 1."""
+    redact: Annotated[
+        tuple[Literal["client", "client_name"], ...],
+        Field(strict=False, examples=[["client"]], json_schema_extra={WORDS: "a list of client, client_name"}),
+        BeforeValidator(lambda value: () if value is None else value),
+    ] = ()
+    """What is left out of the lines of requests: client is the address, client_name the name of the key. Lines of what
+    operators do keep the operator's address."""
+
+    def way(self) -> tuple[Literal["json", "text"], str, float, tuple[str, ...]]:
+        """What logging is set up by."""
+        return self.format, self.level, self.sample, self.redact
 
 
 class Settings(Section):

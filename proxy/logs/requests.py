@@ -12,24 +12,28 @@ import orjson
 from structlog.typing import FilteringBoundLogger
 
 from proxy.logs.controls import escape_controls, is_harmless
-from proxy.model import Decision, RequestFacts, Traits
+from proxy.logs.keep import Keep
+from proxy.model import Decision, Outcome, RequestFacts, Traits
 
 EVENT = "request_settled"
 # Durations are logged in millionths, smoothed counts in hundredths. Multiplied, rounded and divided, a number takes
 # half the time of `round` with digits.
 _MILLION, _HUNDRED = 1e6, 1e2
+_FINISHED = Outcome.FINISHED
 # How orjson tells an instant in UTC: with a Z behind it, as structlog does.
 _AS_Z = orjson.OPT_UTC_Z
 
 
 class Way:
-    """How the lines of requests go, as `configure` has set it: none, straight to `write` as JSON, or by a logger."""
+    """How the lines of requests go, as `configure` has set it: none, straight to `write` as JSON, or by a logger; how
+    many of them, and what is left out."""
 
-    __slots__ = ("silent", "write")
+    __slots__ = ("keep", "silent", "write")
 
     def __init__(self) -> None:
         self.silent = False
         self.write: Callable[[bytes], None] | None = None
+        self.keep: Keep | None = None  # of everything
 
 
 way = Way()
@@ -39,15 +43,32 @@ def request_settled(logger: FilteringBoundLogger, facts: RequestFacts) -> None:
     """The line of one request."""
     if way.silent:
         return
+    sample = None
+    if (keep := way.keep) is not None:
+        if keep.share < 1.0 and _went_well(facts):
+            if not keep.writes(facts.request_id):
+                return
+            sample = keep.share
+        left_out: dict[str, Any] = dict.fromkeys(keep.redacted)
+        facts = facts._replace(**left_out)
     if way.write is None:
-        logger.info(EVENT, **request_fields(facts))
+        fields = request_fields(facts)
+        logger.info(EVENT, **(fields if sample is None else {**fields, "sample": sample}))
         return
-    way.write(request_line(facts, datetime.now(UTC)))
+    way.write(request_line(facts, datetime.now(UTC), sample))
 
 
-def request_line(facts: RequestFacts, at: datetime) -> bytes:
-    """The line as JSON, its end included. `at` is in UTC, told in ISO 8601, without a fraction where it has none."""
+def _went_well(facts: RequestFacts) -> bool:
+    """Whether there is nothing to look into: answered to the end, at the first attempt, and no refusal."""
+    return facts.outcome is _FINISHED and facts.status < 400 and facts.attempts == 1 and facts.failure is None
+
+
+def request_line(facts: RequestFacts, at: datetime, sample: float | None = None) -> bytes:
+    """The line as JSON, its end included. `at` is in UTC, told in ISO 8601, without a fraction where it has none;
+    `sample` is the share of such lines that is kept, where that is not all of them."""
     fields = request_fields(facts)
+    if sample is not None:
+        fields["sample"] = sample
     fields["event"] = EVENT
     fields["level"] = "info"
     fields["timestamp"] = at

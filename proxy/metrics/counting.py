@@ -12,11 +12,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from proxy.closing import CloseReason
 from proxy.errors import CrossoverError
 from proxy.metrics.gauges import GAUGES, ROLE, Reading, Readings
 from proxy.metrics.tallies import Tallies
 from proxy.metrics.totals import RoleTotals, Totals
-from proxy.model import Change, ChangeKind, CloseReason, Decision, Outcome, Reason, RequestFacts, Role
+from proxy.model import Change, ChangeKind, Decision, Outcome, Reason, RequestFacts, Role
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Latency buckets in seconds. First tokens take from tens of milliseconds to minutes of prefill; tokens from one
@@ -106,7 +107,7 @@ class Metrics:
         self._tokens = counter("tokens", "Tokens as the engines counted them.", role=SOME_ROLE, kind=TOKEN_KINDS)
         self._changes = counter(
             "changes",
-            "Changes of regime, circuit, health, pin, drain and engine, and learning that was suspended.",
+            "Changes of regime, circuit, health, pin and drain, and learning that was suspended.",
             kind=tuple(ChangeKind),
             role=SOME_ROLE,
         )

@@ -61,6 +61,9 @@ class Reading:
     learning_suspended: bool | None = None
     measured_gain: float | None = None
     learned_gain: float | None = None
+    suspension_predicted_s: float | None = None
+    suspension_seen_s: float | None = None
+    suspension_answers: int | None = None
 
 
 Samples = Iterable[tuple[str, float | None]]
@@ -179,6 +182,18 @@ GAUGES = (
         "1 while the engine's version is not the one that `curves_file` was measured with; absent where either is "
         "unknown.",
         lambda each: each.curves_outdated,
+    ),
+    Gauge(
+        "learning_suspension_seconds",
+        "Why learning was last suspended: seconds that were predicted, and seen, for a token or for all answers "
+        "together, as the log line says; absent before.",
+        lambda now: [("predicted", now.suspension_predicted_s), ("seen", now.suspension_seen_s)],
+        {"of": ("predicted", "seen")},
+    ),
+    Gauge(
+        "learning_suspension_answers",
+        "Over how many answers that was; absent before.",
+        lambda now: [("", now.suspension_answers)],
     ),
 )
 

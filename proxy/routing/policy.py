@@ -20,6 +20,7 @@ from proxy.model import (
     Whereabouts,
 )
 from proxy.routing import affinity, consolidate, marginal, overflow, ramp, threshold
+from proxy.routing.affinity import Wait, waits
 from proxy.routing.consolidate import first_role
 from proxy.routing.demand import arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
@@ -33,6 +34,7 @@ __all__ = [
     "RequestRule",
     "RuleKind",
     "Rules",
+    "Wait",
     "awaited",
     "decide",
     "decide_by_counts",
@@ -50,7 +52,7 @@ _THRESHOLD, _OVERFLOWS, _PINNED = Policy.THRESHOLD, Policy.OVERFLOW, Policy.PINN
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 _FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
-_STATE = Reason.STATE
+_STATE, _OTHER_FULL = Reason.STATE, Reason.OTHER_FULL
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it. One whose state is there uses no other even then.
@@ -66,12 +68,13 @@ def decide(
     excluded: Role | None = None,
     expected_tokens: float = EXPECTED_TOKENS,
     where: Whereabouts = NOWHERE,
+    wait: Wait | None = None,
 ) -> Decision:
     """Where a request with `traits` goes and why; total and pure: same input, same decision.
 
     `excluded` is the role that has just failed this request before commit: then only the other one is considered.
     `expected_tokens` is what a sequence of such a request generates, as far as its own limit lets it; `where` says what
-    of it the backends hold.
+    of it the backends hold, and with `wait` it may wait for its home.
     `role` is None exactly when the reason is FULL. The decision's `because` counts without the new request and names
     the regime that was asked; its `regime` already holds the request, as the caller leases it in the same step.
     """
@@ -85,6 +88,9 @@ def decide(
     if excluded is None:
         wanted, reason = _prefer(rules, current, snapshot, traits, costs, where=where)
         role, reason = _place(rules, current, (wanted, reason), snapshot, traits.weight)
+        if reason is _OTHER_FULL and wanted is where.home and role is not None:
+            stays = waits(rules, current, snapshot, traits, tokens, where=where, wait=wait)
+            role, reason = (None, _FULL) if stays else (role, reason)
     else:  # there is no third one to fall to
         role, reason = (excluded.other if _takes(rules, snapshot, excluded.other, traits.weight) else None), _FAILOVER
     if role is None:
@@ -359,7 +365,7 @@ def _place(
             return None, _FULL
         if not room and reason is _REGIME and not consolidate.may_spill(rules, regime, snapshot, weight):
             return None, _FULL
-        reason = Reason.RAMPING if room else Reason.OTHER_FULL
+        reason = Reason.RAMPING if room else _OTHER_FULL
     elif reason is _STATE:
         return None, _FULL
     else:

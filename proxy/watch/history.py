@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from proxy.dispatch import Desk
 from proxy.metrics import Totals
-from proxy.model import Role
+from proxy.model import EngineLoad, Role
 from proxy.state.backend import Backend
 
 # Between two samples: as often as engines are asked for their load by default.
@@ -18,6 +18,10 @@ STEP_S = 1.0
 MAX_SAMPLES = 1800
 # An engine's own count of tokens tells a speed between two polls; after this silence it tells none.
 SILENT_S = 5.0
+# Answers tell all their tokens when they end: spread over so many steps they come nearer to the speed of the engine.
+SPREAD = 10
+# Two polls nearer than this tell mostly how late the one answer came: by its own clock where the engine says one.
+MIN_APART_S = 0.5
 
 
 class Sample(NamedTuple):
@@ -110,9 +114,10 @@ def row(sample: Sample, offset_s: float) -> list[object]:
 class _Speed:
     """Output tok/s of one backend, between the last two polls that told different counts or times."""
 
-    __slots__ = ("_at_s", "_generated", "_tok_s", "_url")
+    __slots__ = ("_answered", "_at_s", "_generated", "_tok_s", "_url")
 
     def __init__(self) -> None:
+        self._answered: deque[float] = deque(maxlen=SPREAD)
         self._url = ""
         self._at_s: float | None = None
         self._generated = 0.0
@@ -120,18 +125,29 @@ class _Speed:
 
     def tok_s(self, backend: Backend, answered: float, now_s: float) -> float | None:
         """`answered` is what answers that ended tell, for engines that count no tokens."""
-        load, at_s = backend.load, backend.load_at_s
-        if load is None or load.generated is None:
-            return round(answered, 1)
-        if at_s is None or now_s - at_s > SILENT_S:
+        self._answered.append(answered)
+        load, polled_at_s = backend.load, backend.load_at_s
+        generated = None if load is None else _generated(load)
+        if load is None or generated is None:
+            return round(sum(self._answered) / len(self._answered), 1)
+        if polled_at_s is None or now_s - polled_at_s > SILENT_S:
             return None
-        if self._url == backend.url and self._at_s is not None and load.generated >= self._generated:
-            if at_s > self._at_s:
-                self._tok_s = round((load.generated - self._generated) / (at_s - self._at_s), 1)
-        else:
+        at_s = polled_at_s if load.at_s is None else load.at_s
+        if self._url != backend.url or self._at_s is None or generated < self._generated or at_s < self._at_s:
             self._tok_s = None  # another engine, or one that has begun anew
-        self._url, self._at_s, self._generated = backend.url, at_s, load.generated
+        elif at_s - self._at_s < MIN_APART_S:
+            return self._tok_s
+        else:
+            self._tok_s = round((generated - self._generated) / (at_s - self._at_s), 1)
+        self._url, self._at_s, self._generated = backend.url, at_s, generated
         return self._tok_s
+
+
+def _generated(load: EngineLoad) -> float | None:
+    """Output tokens since the engine's start; SGLang tells them as the last of its decode moments."""
+    if load.generated is None and load.moments:
+        return load.moments[-1]
+    return load.generated
 
 
 def _mean(total: float, count: int) -> float | None:

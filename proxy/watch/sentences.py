@@ -46,11 +46,11 @@ def _regime(rules: Rules, regime: Regime, in_flight: tuple[int, int]) -> str:
     if role is Role.BASELINE:
         return (
             f"Requests now go to baseline: {total} in flight, smoothed {regime.smoothed:.1f}, "
-            f"reached leave_at {rules.leave_at}."
+            f"with leave_at {rules.leave_at}."
         )
     return (
         f"Requests now go to speculative: {total} in flight, smoothed {regime.smoothed:.1f}, "
-        f"came down to enter_at {rules.enter_at}."
+        f"with enter_at {rules.enter_at}."
     )
 
 

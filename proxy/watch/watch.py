@@ -11,7 +11,7 @@ from typing import Any
 from proxy import tasks
 from proxy.dispatch import Desk
 from proxy.metrics import Metrics
-from proxy.model import Change, ChangeKind, DecisionRecord, EngineFacts, RequestFacts, Role
+from proxy.model import Change, DecisionRecord, EngineFacts, RequestFacts, Role
 from proxy.protocol.agreement import Disagreement
 from proxy.telling import why_out
 from proxy.watch import sentences
@@ -73,8 +73,6 @@ class Watch:
 
     def changed(self, change: Change) -> None:
         """Note a change of regime, circuit, health, pin, drain or learning."""
-        if change.kind is ChangeKind.ENGINE:
-            return  # engine_seen notes it, with all that the engine says
         desk = self._desk
         first, second = desk.backends
         counts = first.book.in_flight, second.book.in_flight

@@ -154,8 +154,6 @@ class PlainDesk:
         probe = side.circuit.state is not CircuitState.CLOSED and side.passes(now_s)
         side.leases.append(weight)
         side.move(Event.ADMITTED, now_s)
-        if rules.affine and rules.affinity is not None and rules.affinity.cache_tokens is not None:
-            side.keep(traits.prefix, rules.affinity.cache_tokens)
         self.follow(self.in_flight, now_s)
         if self.rules.curves is not None:
             before, context, answer, mean_held, peak_tok_s, read = self.regime.demand
@@ -167,6 +165,11 @@ class PlainDesk:
             demand = Demand(before + more, context, answer, mean_held, peak_tok_s, read)
             self.regime = self.regime._replace(demand=demand)
         return Decision(role, reason, self.regime, because), weight, probe
+
+    def taken(self, role: Role, traits: Traits) -> None:
+        """An engine has read a prompt."""
+        if self.rules.affine and self.rules.affinity is not None and self.rules.affinity.cache_tokens is not None:
+            self.sides[role].keep(traits.prefix, self.rules.affinity.cache_tokens)
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
         wanted, reason = self.prefer(seen, traits)

@@ -135,8 +135,8 @@ async def test_the_token_is_shown_and_logged_nowhere(capfdbinary: Any) -> None:
     assert b"token: '***'" in said[PATHS.index("GET /config")].body
     out = capfdbinary.readouterr()
     assert TOKEN.encode() not in out.out + out.err
-    refused = [line for line in map(orjson.loads, out.out.splitlines()) if line["event"] == "admin_refused"]
-    assert [line["client"] for line in refused] == ["127.0.0.1"] * len(PATHS)
+    refused = [line for line in map(orjson.loads, out.out.splitlines()) if line.get("act") == "refused"]
+    assert [line["address"] for line in refused] == ["127.0.0.1"] * len(PATHS)
 
 
 # ---------------------------------------------------------------- a port that many may reach

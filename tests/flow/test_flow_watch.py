@@ -143,7 +143,7 @@ async def test_an_engine_that_says_the_same_again_is_told_once() -> None:
     async with windowed() as window:
         await until_told(lambda: _count(window, "engine_seen", 2))
         for backend in window.app.desk.backends:
-            window.app._facts_came(backend)
+            window.app.acquaintance.met(backend)
         assert len(await window.journal("engine_seen")) == 2
         assert await window.journal("engine_changed") == []
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from proxy.lab.simulation.traces import MAX_AT_S
 from proxy.model import Outcome, Policy, Reason, Role, Traits, Usage
 
 EVENT, DROPPED, ENGINE = "request_settled", "log_lines_dropped", "engine_seen"
@@ -20,7 +21,7 @@ _WRAPPED_IN = ("log", "MESSAGE")
 # No request takes longer than a month, and no engine serves more tokens or sequences of one: beyond, a number is a
 # mistake, and sums of such would leave the range of a float.
 MAX_DURATION_S = 31 * 86400.0
-MAX_TOKENS = 100_000_000
+MAX_TOKENS = 10_000_000
 MAX_WEIGHT = 4096
 _MAX_BYTES = 1 << 40
 _MAX_RUNNING = 100_000
@@ -155,7 +156,10 @@ def _unix_s(said: object) -> float:
     if not isinstance(said, str):
         raise ValueError("no instant")
     at = datetime.fromisoformat(said)
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    at_s = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    if not 0.0 <= at_s <= MAX_AT_S:
+        raise ValueError("of no clock that is right")
+    return at_s
 
 
 def _seconds(fields: dict[str, Any], name: str) -> float:
