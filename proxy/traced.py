@@ -1,6 +1,6 @@
 """The life of one request with its trace: where its spans begin and end. It takes a trip's place while traces are on.
 
-What a span holds, and where it goes, is in traces.py; without traces this module is not loaded.
+What a span holds, and where it goes, is in traces/; without traces this module is not loaded.
 """
 
 from functools import lru_cache
