@@ -1,6 +1,6 @@
 """Whether requests are traced: looked at once, at the start. Off, nothing of it is loaded and nothing is asked again.
 
-What is traced is in traced.py and traces.py.
+What is traced is in traced.py and traces/.
 """
 
 import asyncio

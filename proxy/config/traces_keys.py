@@ -1,6 +1,6 @@
 """The section `traces` of the file: meaning, unit, default and range of its keys, and the file of headers it names.
 
-What a trace holds and how it leaves is not here (traces.py at the top of the package).
+What a trace holds and how it leaves is not here (traces/).
 """
 
 import re

@@ -73,6 +73,7 @@ FACTS = st.builds(
     first_failure=st.sampled_from((None, "connect_timeout")),
     duration_s=SECONDS,
     queue_s=SECONDS,
+    overhead_s=SECONDS,
     ttft_s=st.none() | SECONDS,
     tpot_s=st.none() | SECONDS,
     usage=st.builds(Usage, COUNTS, COUNTS, COUNTS),

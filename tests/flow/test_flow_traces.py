@@ -176,6 +176,15 @@ async def test_no_word_of_a_prompt_or_an_answer_is_in_a_span(collector: Collecto
     assert stage.a.requests and SECRET.encode() in stage.a.requests[-1].body
 
 
+async def test_words_that_no_encoding_can_say_spoil_no_batch(collector: Collector) -> None:
+    async with traced(collector) as stage:
+        body = b'{"model": "\\ud800", "messages": []}'
+        assert (await ask(stage.app.port, request(CHAT, body))).status == 200
+        spans = await whole(collector)
+    assert one(spans, SERVER).attributes["gen_ai.request.model"] == "?"
+    assert len(spans) == 2
+
+
 # ---------------------------------------------------------------- the trace of the client
 
 
@@ -329,8 +338,8 @@ async def test_spans_that_are_not_taken_are_bounded(collector: Collector, monkey
         for _ in range(12):
             await stage.ask()
         collector.gate.set()
-    # Those that were on their way, and a queue of those that came last.
-    assert 4 <= len(collector.spans) <= 8
+    # Two spans of each of those that were on their way, and of a queue of those that came last.
+    assert 8 <= len(collector.spans) <= 16
 
 
 # ---------------------------------------------------------------- off
@@ -362,9 +371,8 @@ def test_off_nothing_of_the_library_is_loaded() -> None:
 
 
 async def test_a_start_without_the_packages_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("proxy.traced", "proxy.traces"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.delitem(sys.modules, "proxy.traced", raising=False)
+    monkeypatch.setitem(sys.modules, "proxy.traces", None)
     chosen = settings("http://127.0.0.1:1", "http://127.0.0.1:2", traces={"enabled": True})
     with pytest.raises(ConfigError, match=r"crossover-proxy\[otel\]"):
         async with running(chosen):
