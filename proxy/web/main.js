@@ -86,9 +86,9 @@ function tellMoment() {
 function tellShare(end) {
   const [ours, theirs] = ["speculative", "baseline"].map((role) => total(`${role}_requests`, end - 60, end));
   const all = ours + theirs;
-  [ours, theirs].forEach((count, index) => {
-    at("share").children[index].style.width = all ? `${(count / all) * 100}%` : "0";
-  });
+  // The baseline's lies behind, over the whole width; the speculative one's covers its share of it.
+  at("share").children[0].style.transform = `scaleX(${all ? 1 : 0})`;
+  at("share").children[1].style.transform = `scaleX(${all ? ours / all : 0})`;
   say(at("share-words"), all ? `Of ${several(all, "request")} in the last minute ${percent(ours / all)} went to speculative, ${percent(theirs / all)} to baseline.` : "No request in the last minute.");
   say(at("latest"), store.decisions.length ? latestOne(store.decisions[0]) : "");
   const last = marked().at(-1);

@@ -58,9 +58,10 @@ export class TimeChart {
   tell(at_s) {
     const index = at_s === null ? length() - 1 : nearest(at_s);
     const words = this.definition.lines.map((line, at) => {
-      const value = index < 0 ? null : (this.series[at][index] ?? this.#before(at, index));
-      say(this.values[at], this.definition.unit(value));
-      return line.item.hidden ? null : `${line.label} ${this.definition.unit(value)}`;
+      const value = index < 0 ? null : (this.series[at][index] ?? (line.points ? this.#before(at, index) : null));
+      const told = (line.unit ?? this.definition.unit)(value);
+      say(this.values[at], told);
+      return line.item.hidden ? null : `${line.label} ${told}`;
     });
     const when = at_s === null ? "now" : "at the moment that is read";
     this.plot.setAttribute("aria-label", `${this.definition.title}, ${when}: ${words.filter(Boolean).join(", ")}`);
@@ -103,8 +104,8 @@ export class TimeChart {
           stroke: ink[line.style] ?? ink.ink,
           width: line.style === "speculative" || line.style === "baseline" ? 2 : 1.5,
           dash: DASHES[line.style],
-          spanGaps: true,
-          points: { show: Boolean(line.points), size: 4 },
+          spanGaps: !line.gaps,
+          points: { show: Boolean(line.points || line.gaps), size: 4 },
           paths: line.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
         })),
       ],
