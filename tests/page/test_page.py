@@ -21,6 +21,7 @@ from proxy.model import Role
 from proxy.routing.health import Evidence
 
 MAX_WEIGHT_BYTES = 300 * 1024
+MAX_KEPT = 200  # decisions
 # One browser for all tests here, on one loop: to start one takes a second.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -277,6 +278,7 @@ async def test_ten_thousand_decisions_a_minute_do_not_grow_the_page(browser: Bro
             sizes.append(await tab.run("document.querySelectorAll('*').length"))
         assert "170 decisions in the last second" in await tab.run(text("rate"))
         assert sizes[-1] == sizes[5], "what is shown is bounded"
+        assert await tab.run("import('/web/store.js').then(({ store }) => store.decisions.length)") <= MAX_KEPT
 
 
 async def test_a_proxy_that_goes_is_told_and_one_that_comes_back_is_followed(browser: Browser, tmp_path: Path) -> None:
