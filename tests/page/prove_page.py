@@ -118,7 +118,7 @@ async def costs(browser: Browser, page: str, pid: int, options: argparse.Namespa
     async with aiohttp.ClientSession() as session:
         apart: list[float] = []
         beside: list[float] = []
-        await asyncio.sleep(5)  # sleeps: the load begins
+        await asyncio.sleep(12)  # sleeps: the load begins, and first answers end
         for _ in range(options.turns):
             apart.append(await cpu_us(session, page, pid, options.turn_s))
             async with browser.tab() as tab:
