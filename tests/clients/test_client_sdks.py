@@ -1,7 +1,4 @@
-"""The `anthropic` SDK and langchain-openai work against the proxy as they are. What they do is in sdks.py.
-
-litellm plays the same scenes by hand alone (docs/clients.md): it takes a minute to import.
-"""
+"""The `anthropic` SDK, langchain-openai and litellm work against the proxy as they are. What they do is in sdks.py."""
 
 import json
 import os
@@ -16,10 +13,10 @@ HERE = Path(__file__).resolve().parent
 # They take half a minute to import on a busy machine, and the first time some minutes to be compiled.
 RUN_WITHIN_S = 240
 # Nobody but the proxy is to be asked.
-QUIET = {"LANGSMITH_TRACING": "false"}
+QUIET = {"LANGSMITH_TRACING": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
-@pytest.fixture(scope="module", params=["anthropic", "langchain"])
+@pytest.fixture(scope="module", params=["anthropic", "langchain", "litellm"])
 def seen(request: pytest.FixtureRequest, base: str) -> dict[str, Any]:
     """What one SDK saw in every scene."""
     python = installed("clients") / "bin" / "python"
