@@ -32,13 +32,28 @@ MARKERS = (
 _outcomes: dict[str, str] = {}
 
 
+class _Nothing(Exception):
+    """What can be made, called, asked for any attribute, raised and caught, and does nothing."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+
+    def __getattr__(self, name: str) -> "_Nothing":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: object, **__: object) -> "_Nothing":
+        return self
+
+
 class _Anything(types.ModuleType):
-    """A module that has every name: a class that can be raised and caught, and does nothing."""
+    """A module that has every name: a class of its own that does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (Exception,), {})
+        return type(name, (_Nothing,), {})
 
 
 class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):

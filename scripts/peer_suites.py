@@ -64,10 +64,7 @@ SUITES = {
         ("test_chat.py", "test_completion.py"),
     ),
     "sglang_router": Suite(
-        "sglang-router",
-        "e2e_test/chat_completions",
-        ("test_openai_server.py", "test_validation.py", "test_function_calling.py"),
-        ("test_openai_server.py", "test_validation.py", "test_function_calling.py"),
+        "sglang-router", "e2e_test/chat_completions", ("test_openai_server.py",), ("test_openai_server.py",)
     ),
 }
 HEADS = "heads"
