@@ -133,11 +133,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep the worst word on each test."""
-    if report.when == "call" or report.outcome != "passed":
+    """Keep the worst word on each test, and where one failed: at another place it is another failure."""
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        _outcomes[report.nodeid] = "failed" if crash is None else f"failed at {Path(crash.path).name}:{crash.lineno}"
+    elif report.when == "call" or report.skipped:
         _outcomes.setdefault(report.nodeid, report.outcome)
-        if report.failed:
-            _outcomes[report.nodeid] = "failed"
 
 
 @pytest.hookimpl(wrapper=True)

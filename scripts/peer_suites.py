@@ -275,7 +275,7 @@ def table(found: dict[str, Compared]) -> Iterator[str]:
 
 
 def _counted(outcomes: Outcomes) -> str:
-    counts = Counter(outcomes.values())
+    counts = Counter(outcome.split()[0] for outcome in outcomes.values())
     return ", ".join(f"{counts[word]} {word}" for word in ("passed", "failed", "skipped") if counts[word])
 
 
