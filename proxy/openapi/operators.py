@@ -78,8 +78,9 @@ def _post(summary: str, content: Schema, *, body: Schema | None = None, refused:
     }
 
 
-def _asked(name: str, meaning: str, kind: str = "integer") -> Schema:
-    return {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": kind}}
+def _asked(name: str, meaning: str, kind: str = "integer", **bounds: int) -> Schema:
+    schema = {"type": kind, **bounds}
+    return {"name": name, "in": "query", "required": False, "description": meaning, "schema": schema}
 
 
 def _named(name: str, meaning: str) -> Schema:
@@ -121,7 +122,11 @@ _OPERATIONS: dict[tuple[str, str], Schema] = {
     ("GET", "/history"): _get(
         "The last minutes, a sample a second, oldest first.",
         ref("History"),
-        parameters=(_asked("seconds", "How far back: above 0, 900 unless told; half an hour is kept.", "number"),),
+        parameters=(
+            _asked(
+                "seconds", "How far back: above 0, 900 unless told; half an hour is kept.", "number", exclusiveMinimum=0
+            ),
+        ),
     ),
     ("GET", "/journal"): _get(
         "What has changed, newest first.",
