@@ -133,8 +133,26 @@ def _decisions() -> Schema:
         reason=text("Why.", Reason),
         because=ref("Because"),
     )
+    return {
+        "Because": because,
+        "Decision": decision,
+        "Settled": _settled(),
+        "Decisions": record(
+            "Decisions.", absent=("settled",), decisions=many(ref("Decision")), settled=maybe(ref("Settled"))
+        ),
+        "Explanation": record(
+            "One request.",
+            request_id=text("Its id."),
+            sentences=many(text("A sentence.")),
+            decisions=many(ref("Decision")),
+            settled=maybe(ref("Settled")),
+        ),
+    }
+
+
+def _settled() -> Schema:
     duration, tokens = maybe(number("Seconds.")), maybe(whole("By the engine's own count."))
-    settled = record(
+    return record(
         "How the request ended, where it has.",
         status=maybe(whole("HTTP status.")),
         outcome=text("Its end.", Outcome),
@@ -152,21 +170,6 @@ def _decisions() -> Schema:
         completion_tokens=tokens,
         cached_tokens=tokens,
     )
-    return {
-        "Because": because,
-        "Decision": decision,
-        "Settled": settled,
-        "Decisions": record(
-            "Decisions.", absent=("settled",), decisions=many(ref("Decision")), settled=maybe(ref("Settled"))
-        ),
-        "Explanation": record(
-            "One request.",
-            request_id=text("Its id."),
-            sentences=many(text("A sentence.")),
-            decisions=many(ref("Decision")),
-            settled=maybe(ref("Settled")),
-        ),
-    }
 
 
 def _speeds() -> Schema:
