@@ -9,7 +9,10 @@ from proxy.openapi import operators_document
 from proxy.openapi.operators import described
 
 # Described before they are served; a document never tells of what its router has not.
-AHEAD = {("GET", "/history"), ("GET", "/journal"), ("GET", "/stream"), ("GET", "/explain/{request_id}")}
+AHEAD = {
+    ("GET", path)
+    for path in ("/history", "/journal", "/stream", "/explain/{request_id}", "/web/{name}", "/config/differences")
+}
 
 
 async def paths() -> set[tuple[str, str]]:
