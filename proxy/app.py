@@ -23,7 +23,7 @@ from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
-from proxy.plan import body_rules, connection_rules, line_rules, patience, plan, queue_rules
+from proxy.plan import body_rules, connection_rules, kinds, line_rules, patience, plan, queue_rules
 from proxy.protocol.agreement import Disagreement, disagreements
 from proxy.protocol.fields import raw
 from proxy.reading import read
@@ -363,7 +363,7 @@ class App:
         speculative, baseline = (self.desk.backend(role).facts for role in ROLES)
         if speculative is None or baseline is None:
             return
-        self.warnings = disagreements(speculative, baseline)
+        self.warnings = disagreements(speculative, baseline, kinds(self.settings))
         for each in self.warnings:
             self.logger.warning("backends_disagree", code=each.code, message=each.message)
 
