@@ -9,7 +9,7 @@ from typing import Any
 import schemathesis
 from schemathesis import Case, CheckContext, Response
 
-# What the embedded engines never say by themselves in these runs: with them, and with an attempt's decision in the head,
+# What the embedded engines never say by themselves in these runs: by these, and with an attempt's decision in the head,
 # the proxy says that they have failed.
 FAILED = frozenset({502, 503, 504})
 REFUSED = "413"  # a status that every forwarded operation has, so that its shape tells the operation's dialect
