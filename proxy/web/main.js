@@ -11,7 +11,7 @@ import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
 import { add, decide, fill, latest, length, mean, note, store, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
-import { ROLES, ago, cost, figure, other, percent, several, span, why } from "./words.js";
+import { ROLES, ago, figure, percent, several, span } from "./words.js";
 
 // The curves change by reloads and by learning; the settings by reloads.
 const LOOK_AGAIN_MS = 60_000;
@@ -87,18 +87,8 @@ function tellShare(end) {
   at("share").children[0].style.transform = `scaleX(${all ? 1 : 0})`;
   at("share").children[1].style.transform = `scaleX(${all ? ours / all : 0})`;
   say(at("share-words"), all ? `Of ${several(all, "request")} in the last minute ${percent(ours / all)} went to speculative, ${percent(theirs / all)} to baseline.` : "No request in the last minute.");
-  say(at("latest"), store.decisions.length ? latestOne(store.decisions[0]) : "");
   const last = marked().at(-1);
   say(at("last"), last ? `Last change, ${ago(latest() - last.at_s)}: ${last.sentence}` : "");
-}
-
-/** The newest decision in words. */
-function latestOne(decision) {
-  const { because, role } = decision;
-  const costs = [role, other(role)].map((each) => `${cost(because, each)} on ${each}`);
-  const known = because.speculative_cost_s !== null || because.baseline_cost_s !== null;
-  const told = known ? ` (${because.policy === "consolidate" ? "an answer would take" : "cost"} ${costs.join(", ")})` : "";
-  return `The latest request, ${ago(latest() - decision.at_s)}, went to ${role}: ${why(decision)}${told}.`;
 }
 
 function regime(state) {

@@ -121,6 +121,8 @@ export function level(u, value, name, ink) {
   context.save();
   context.font = `${rem() * 0.78 * devicePixelRatio}px system-ui, sans-serif`;
   context.fillStyle = ink.bound;
+  context.textAlign = "left";
+  context.textBaseline = "alphabetic";
   context.fillText(`${name} ${value}`, bbox.left + 4 * devicePixelRatio, u.valToPos(value, "y", true) - 4 * devicePixelRatio);
   context.restore();
 }
