@@ -158,6 +158,7 @@ async def test_an_edited_file_is_taken_over_by_itself(tmp_path: Path) -> None:
         assert (await stage.quick()).status == 200
         stage.process.write({**stage.values, "log": {"level": "loud"}})
         await until(lambda: stage.process.logged("config_rejected"))
-        assert [line["event"] for line in stage.process.lines[before:]] == ["config_rejected"]
+        await until(lambda: stage.process.logged("audit"))
+        assert [line["event"] for line in stage.process.lines[before:]] == ["config_rejected", "audit"]
         assert "log.level" in stage.process.logged("config_rejected")[0]["problems"][0]
         assert (await effective(stage.process))["routing"]["leave_at"] == 44
