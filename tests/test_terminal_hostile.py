@@ -3,11 +3,14 @@
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.certificates import Files
 from fakes.operators import STATUS, operators
 from fakes.watched import WATCHED
 from hypothesis import given, settings
@@ -168,8 +171,9 @@ def test_an_escaped_document_is_the_same_document(value: Any) -> None:
 
 
 @contextlib.contextmanager
-def peer(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[str]:
-    """A server that answers its first connection as it likes, until the event is set; its URL."""
+def peer(answer: Callable[[socket.socket, threading.Event], None], *, reads: bool = True) -> Iterator[str]:
+    """A server that answers its first connection as it likes, until the event is set, after it has read the question if
+    it `reads`; its URL."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -177,7 +181,8 @@ def peer(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[s
             with contextlib.suppress(OSError):
                 connected, _ = server.accept()
                 with connected:
-                    connected.recv(65536)
+                    if reads:
+                        connected.recv(65536)
                     answer(connected, over)
 
         thread = threading.Thread(target=serve, name="peer", daemon=True)
@@ -232,13 +237,23 @@ def test_an_answer_that_comes_by_drops_has_one_deadline(
     assert "no whole answer within 0.4 s" in capsys.readouterr().err
 
 
-def test_a_handshake_that_comes_by_drops_has_the_same_deadline(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_answer_over_tls_that_comes_by_drops_has_the_same_deadline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(port, "ASK_WITHIN_S", WITHIN_S)
-    # The head of a record of TLS that says it has 256 bytes.
-    with peer(dripping(b"\x16\x03\x03\x01\x00", b"\x02", b"")) as url:
-        assert status.show(url.replace("http:", "https:")) == 1
+    files, whole = Files(tmp_path), threading.Event()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert_file, files.key_file)
+
+    def answer(connected: socket.socket, over: threading.Event) -> None:
+        with context.wrap_socket(connected, server_side=True) as secured:
+            secured.recv(65536)
+            dripping(SIZED, b" ", WHOLE)(secured, over)
+        whole.set()
+
+    with peer(answer, reads=False) as url:
+        assert status.show(url.replace("http:", "https:"), ca_file=files.ca_file) == 1
+        assert not whole.is_set()
     assert "no whole answer within 0.4 s" in capsys.readouterr().err
 
 
