@@ -243,7 +243,7 @@ def test_an_answer_over_tls_that_comes_by_drops_has_the_same_deadline(
     monkeypatch.setattr(port, "ASK_WITHIN_S", WITHIN_S)
     files, whole = Files(tmp_path), threading.Event()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.cert_file, files.key_file)
+    context.load_cert_chain(files.section["cert_file"], files.section["key_file"])
 
     def answer(connected: socket.socket, over: threading.Event) -> None:
         with context.wrap_socket(connected, server_side=True) as secured:
