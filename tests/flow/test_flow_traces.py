@@ -305,10 +305,11 @@ def nobody() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}/v1/traces"
 
 
+@pytest.mark.parametrize("status", [400, 307])  # not tried again, unlike one that is away for a moment
 async def test_a_dead_collector_is_told_once_and_requests_are_served(
-    collector: Collector, capfdbinary: pytest.CaptureFixture[bytes]
+    collector: Collector, capfdbinary: pytest.CaptureFixture[bytes], status: int
 ) -> None:
-    collector.status = 400  # not tried again, unlike one that is away for a moment
+    collector.status = status
     async with traced(collector, log={"level": "warning"}) as stage:
         for sent in range(1, 4):
             assert (await stage.ask()).status == 200
