@@ -21,7 +21,8 @@ say are left out. Durations are in seconds and end in `_s`; sizes end in `_bytes
 No line has a prompt, an answer, a header, a query or a key. Of a client's own words there is its request id alone
 (`X-Request-Id`, visible ASCII); a failure is told by its type and the lines it came through, never by its message.
 Control characters are escaped, so one event is one line. Whoever does not read the lines holds nothing up: up to 10,000
-wait, and then `log_lines_dropped` stands for those that are lost.
+wait, and then `log_lines_dropped` stands for those that are lost. Lines of level `warning` and above, operators' acts
+among them, have room for 2,000 more.
 
 ## Fewer lines
 

@@ -18,6 +18,9 @@ from typing import Protocol, cast
 GATHER_S = 0.05
 # Lines that wait for their reader before more are dropped: seconds of a busy proxy, a few megabytes.
 MAX_WAITING_LINES = 10_000
+# Lines that warn find room for so many more: what an operator did, and what went wrong, is not lost behind the lines of
+# requests. Hours of them, unless everything fails at once.
+MAX_WARNINGS_BEYOND = 2_000
 # Lines in one write: about what a pipe holds.
 MAX_LINES_A_WRITE = 100
 # A proxy that ends waits this long for the reader of its last lines.
@@ -31,8 +34,8 @@ class Output(Protocol):
         """Take a line, its end included."""
         ...
 
-    def hurry(self) -> None:
-        """Write what was taken without waiting for more."""
+    def warn(self, line: bytes) -> None:
+        """Take a line that is not to come late, and write it without waiting for more."""
         ...
 
 
@@ -49,8 +52,7 @@ class Direct:
                 self._stream.write(line)
                 self._stream.flush()
 
-    def hurry(self) -> None:
-        """Nothing: it is written."""
+    warn = write
 
 
 @contextlib.contextmanager
@@ -86,17 +88,23 @@ class LineWriter:
     """Writes lines to a file descriptor from a thread of its own; without a descriptor, nowhere.
 
     A line is written `gather_s` after it came, with those that came since, unless `hurry` is called. Up to `max_lines`
-    wait, and further ones are dropped until there is room; what `notice` makes of their number is then written in
-    their place. Lines whose write fails are lost.
+    wait, and `max_warnings` more that warn; further ones are dropped until there is room, and what `notice` makes of
+    their number is then written in their place. Lines whose write fails are lost.
     """
 
     def __init__(
-        self, descriptor: int | None, *, max_lines: int = MAX_WAITING_LINES, gather_s: float = GATHER_S
+        self,
+        descriptor: int | None,
+        *,
+        max_lines: int = MAX_WAITING_LINES,
+        max_warnings: int = MAX_WARNINGS_BEYOND,
+        gather_s: float = GATHER_S,
     ) -> None:
         self.notice: Callable[[int], bytes] = b"%d lines dropped\n".__mod__
         self.dropped = 0
         self._descriptor = descriptor
         self._max_lines = max_lines
+        self._max_with_warnings = max_lines + max_warnings
         self._gather_s = gather_s
         self._lines: deque[bytes] = deque()
         self._closed = False
@@ -115,9 +123,18 @@ class LineWriter:
 
     def write(self, line: bytes) -> None:
         """Leave a line, its end included, to be written; returns at once. After `close` it is lost."""
+        self._leave(line, self._max_lines)
+
+    def warn(self, line: bytes) -> None:
+        """Leave a line that warns: it has room where others have none, and is written at once with what waits before
+        it."""
+        self._leave(line, self._max_with_warnings)
+        self.hurry()
+
+    def _leave(self, line: bytes, most: int) -> None:
         if self._closed:
             return
-        if len(self._lines) >= self._max_lines:
+        if len(self._lines) >= most:
             self._drop()
             return
         self._lines.append(line)
@@ -127,7 +144,7 @@ class LineWriter:
             self._come.set()
 
     def hurry(self) -> None:
-        """Let what waits be written at once: a warning is not to come late, or be lost with a process that dies."""
+        """Let what waits be written at once: what warns is not to come late, or be lost with a process that dies."""
         self._hurried.set()
 
     def close(self, within_s: float) -> bool:
