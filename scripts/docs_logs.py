@@ -40,11 +40,11 @@ it as 1 / `sample`. Metrics count all. `crossover replay` needs a log of all req
 
 ## Lines of operators' acts
 
-`audit` is written for each pin, unpin, drain, undrain and reload, and for each request of the operators' port that is
-refused. `via` tells how it came: `port`, `signal` (SIGHUP) or `file` (a changed file). `user` is the name in a Basic
-authorization that was let in, as `curl -u ada:TOKEN` sends it; nobody checks it, so it is for telling honest people
-apart. It is left out where it is no plain name of at most 32 characters or holds the token. Who is refused is told by
-address alone. The lines are warnings, so that `log.level: warning` keeps them.
+`audit` is written for each pin, unpin, drain, undrain, reload and stop, and for each request of the operators' port
+that is refused. `via` tells how it came: `port`, `signal` (SIGHUP; SIGTERM or SIGINT) or `file` (a changed file).
+`user` is the name in a Basic authorization that was let in, as `curl -u ada:TOKEN` sends it; nobody checks it, so it is
+for telling honest people apart. It is left out where it is no plain name of at most 32 characters or holds the token.
+Who is refused is told by address alone. The lines are warnings, so that `log.level: warning` keeps them.
 
     {"act":"pin","via":"port","address":"10.0.0.7","user":"ada","before":null,"after":"baseline","event":"audit",...}
 
@@ -163,7 +163,7 @@ EVENTS = (
         "warning",
         "An operator's act, or somebody who was refused as one.",
         (
-            Field("act", "`pin`, `unpin`, `drain`, `undrain`, `reload` or `refused`."),
+            Field("act", "`pin`, `unpin`, `drain`, `undrain`, `reload`, `stop` or `refused`."),
             Field("via", "`port`, `signal` or `file`."),
             Field("address", "Where it came from."),
             Field("user", "Who it says it was."),
@@ -171,6 +171,8 @@ EVENTS = (
             Field("before", "What was in force: a role or null, or whether it was drained."),
             Field("after", f"What is now; of a reload {ENDS}."),
             Field("changes", "Of a reload: each key that changed, before -> after, secrets masked.", "array"),
+            Field("signal", "Of a stop: `SIGTERM` or `SIGINT`."),
+            Field("at_once", "Of a stop: true where it was told before, and waits for no answer now.", "boolean"),
             Field("path", "Of a refusal: the path of ours that was asked for."),
             Field("status", "Of a refusal: 401 without the token, 403 of another site.", "integer"),
         ),
