@@ -104,7 +104,7 @@ class LineWriter:
         self.dropped = 0
         self._descriptor = descriptor
         self._max_lines = max_lines
-        self._max_with_warnings = max_lines + max_warnings
+        self._max_warnings = max_warnings
         self._gather_s = gather_s
         self._lines: deque[bytes] = deque()
         self._closed = False
@@ -121,20 +121,12 @@ class LineWriter:
         """Lines that wait, without those being written."""
         return len(self._lines)
 
-    def write(self, line: bytes) -> None:
-        """Leave a line, its end included, to be written; returns at once. After `close` it is lost."""
-        self._leave(line, self._max_lines)
-
-    def warn(self, line: bytes) -> None:
-        """Leave a line that warns: it has room where others have none, and is written at once with what waits before
-        it."""
-        self._leave(line, self._max_with_warnings)
-        self.hurry()
-
-    def _leave(self, line: bytes, most: int) -> None:
+    def write(self, line: bytes, beyond: int = 0) -> None:
+        """Leave a line, its end included, to be written, where no more than `beyond` wait that have no room; returns at
+        once. After `close` it is lost."""
         if self._closed:
             return
-        if len(self._lines) >= most:
+        if len(self._lines) >= self._max_lines + beyond:
             self._drop()
             return
         self._lines.append(line)
@@ -142,6 +134,12 @@ class LineWriter:
         if self._idle:
             self._idle = False
             self._come.set()
+
+    def warn(self, line: bytes) -> None:
+        """Leave a line that warns: it has room where others have none, and is written at once with what waits before
+        it."""
+        self.write(line, self._max_warnings)
+        self.hurry()
 
     def hurry(self) -> None:
         """Let what waits be written at once: what warns is not to come late, or be lost with a process that dies."""
