@@ -36,6 +36,7 @@ it as 1 / `sample`. Metrics count all. `crossover replay` needs a log of all req
 
     grep '"event":"request_settled"' access.log | grep '"failure"' | grep -o '"failure":"[a-z_]*"' | sort | uniq -c
     grep '"request_id":"THE_ID"' access.log                               # all of one request
+    grep '"trace_id":"THE_ID"' access.log                                 # those of one trace
     grep '"event":"audit"' access.log                                     # who steered
 
 ## Lines of operators' acts
@@ -91,15 +92,18 @@ CLIENT = (
     Field("client_name", "The name of its key in `listen.api_keys_file`, where keys are asked for."),
 )
 REQUEST_ID = Field("request_id", "Of the client (`X-Request-Id`) or made here; engines have it too.", always=True)
+METHOD = Field("method", "The request's method.", always=True)
+ROUTE = Field("route", "The route of the allow-list, never the path that was sent.", always=True)
 STATUS = Field("status", "The status that the client was sent; 0 where none was, 499 where it left before.", "integer")
 SAMPLE = Field("sample", "The share of such lines that is written, where that is not all (`log.sample`).", "number")
 COUNTS = "in flight on the {} backend when it was decided, without this request."
 
 SETTLED = (
     REQUEST_ID,
+    Field("trace_id", "The trace that it is recorded in, in 32 hexadecimal digits, where `traces.enabled` is on."),
     *CLIENT,
-    Field("method", "The request's method.", always=True),
-    Field("route", "The route of the allow-list, never the path that was sent.", always=True),
+    METHOD,
+    ROUTE,
     Field(STATUS.name, STATUS.text, STATUS.kind, always=True),
     Field("outcome", "How it ended; docs/metrics.md has what each means.", words=tuple(Outcome), always=True),
     Field("failure", "The code of the error that ended it; docs/metrics.md has what each means."),
@@ -149,7 +153,7 @@ EVENTS = (
         "question_answered",
         "info",
         "A question that occupies no engine (model list, tokenising) was answered.",
-        (REQUEST_ID, *CLIENT, SETTLED[3], SETTLED[4], STATUS, SAMPLE),
+        (REQUEST_ID, *CLIENT, METHOD, ROUTE, STATUS, SAMPLE),
     ),
     Event(
         "request_refused",
