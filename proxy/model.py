@@ -332,7 +332,7 @@ class RequestFacts(NamedTuple):
     added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
     the request, `first_failure` of the one for which it moved; `url` is of the backend that had it last, whose role a
     reload may have changed since; `held_up` says that the client took the answer slower than it came, so that its
-    durations are no word on the backend.
+    durations are no word on the backend. `trace_id` is of the request's trace where it is recorded, in 32 digits.
     """
 
     request_id: str
@@ -355,6 +355,7 @@ class RequestFacts(NamedTuple):
     client_name: str | None = None
     url: str | None = None
     held_up: bool = False
+    trace_id: str | None = None
 
 
 class ChangeKind(StrEnum):

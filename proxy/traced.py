@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from proxy.dispatch import Assignment
 from proxy.hearing import Trouble
 from proxy.means import Means
+from proxy.model import RequestFacts
 from proxy.protocol.routes import Route
 from proxy.state.backend import Backend
 from proxy.traces import CARRIED, Traces
@@ -37,6 +38,10 @@ class TracedTrip(Trip):
         self._trace = traces.request(request.method, route.template, route.dialect, request.by_name, self._arrived_s)
         if not request.by_name.keys().isdisjoint(CARRIED):  # an engine gets the attempt's own in their place
             request.fields = [field for field in request.fields if field[0].lower() not in CARRIED]
+
+    def facts(self) -> RequestFacts:
+        """What is known of the request, and where its spans are found."""
+        return super().facts()._replace(trace_id=self._trace.id)
 
     async def run(self) -> Reply | None:
         """From the first byte to the last."""

@@ -54,6 +54,7 @@ FULL = RequestFacts(
     usage=Usage(10, 20, 5),
     client="127.0.0.1",
     client_name="alpha",
+    trace_id="0af7651916cd43dd8448eb211c80319c",
 )
 # Python's and C's functions that ending a request may call, at most: a third more than it does. It is done for every
 # request, on the loop's thread; through structlog and prometheus_client it took two hundred.
@@ -77,6 +78,7 @@ FACTS = st.builds(
     request_id=WORDS,
     client=st.none() | WORDS,
     client_name=st.none() | WORDS,
+    trace_id=st.none() | st.just(FULL.trace_id),
     method=WORDS,
     failure=st.none() | WORDS,
     first_failure=st.none() | WORDS,
@@ -104,7 +106,8 @@ def test_a_line_is_letter_by_letter_what_every_other_line_would_be(facts: Reques
 
 def test_fields_stand_in_their_order() -> None:
     assert list(logs.request_fields(FULL)) == [
-        *("request_id", "client", "client_name", "method", "route", "status", "outcome", "failure", "first_failure"),
+        *("request_id", "trace_id", "client", "client_name", "method", "route", "status", "outcome", "failure"),
+        "first_failure",
         *("weight", "stream", "body_bytes", "attempts", "role", "reason", "policy", "regime"),
         *("speculative_in_flight", "baseline_in_flight", "smoothed", "enter_at", "leave_at", "recent_failures"),
         *("duration_s", "queue_s", "overhead_s", "ttft_s", "tpot_s"),

@@ -87,6 +87,8 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     """The fields of a request's line, without those that say nothing. Durations in seconds, to the microsecond."""
     traits = facts.traits
     fields: dict[str, Any] = {"request_id": facts.request_id}
+    if facts.trace_id is not None:
+        fields["trace_id"] = facts.trace_id
     if facts.client is not None:
         fields["client"] = facts.client
     if facts.client_name is not None:
