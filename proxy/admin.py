@@ -19,7 +19,7 @@ from proxy.metrics import CONTENT_TYPE, Metrics, Reading
 from proxy.model import Role
 from proxy.openapi import operators_document
 from proxy.protocol.credentials import carries_token, user_of
-from proxy.watch import Page, Views, Watch, wants_page
+from proxy.watch import Page, Views, Watch, json_text, wants_page
 from proxy.wire.ports import NAME
 
 HEALTH, STREAM = "/health", "/stream"
@@ -252,4 +252,4 @@ def whole_status(app: Operable) -> dict[str, Any]:
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=json_text(value), status=status, content_type="application/json")

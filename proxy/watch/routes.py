@@ -6,12 +6,12 @@ Who may ask is judged in admin.py, as is everything that acts.
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 from proxy.model import DecisionRecord, RequestFacts
 from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
+from proxy.watch.json_text import json_text
 from proxy.watch.remembered import of_request, told_decision, told_facts
 from proxy.watch.stream import MAX_READERS
 from proxy.watch.watch import Watch
@@ -115,7 +115,7 @@ def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | N
 
 def told(value: Any, *, status: int = 200) -> web.Response:
     """An answer in JSON."""
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=json_text(value), status=status, content_type="application/json")
 
 
 def _limit(request: web.Request, usual: int, most: int) -> int | None:

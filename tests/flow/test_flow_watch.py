@@ -13,6 +13,8 @@ from fakes.stage import Stage, staged
 from fakes.until import until, until_told
 
 from proxy import watch
+from proxy.config import InvalidConfig
+from proxy.config.problems import Problem
 from proxy.model import Role
 from proxy.watch.history import COLUMNS
 from proxy.watch.stream import MAX_BEHIND, MAX_READERS
@@ -284,6 +286,53 @@ async def test_another_site_cannot_take_the_places_of_readers(headers: dict[str,
             assert answer.status == 403
         async with window.session.get(window.url("/stream"), headers={"Sec-Fetch-Site": "same-origin"}) as answer:
             assert answer.status == 200
+
+
+# ---------------------------------------------------------------- what cannot be told
+
+
+async def test_a_turn_that_fails_is_told_once_and_the_next_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    async with windowed() as window, window.session.get(window.url("/stream")) as answer:
+        events = window.events(answer)
+        await anext(events)
+        monkeypatch.setattr(window.app.watch, "_news", lambda _: 1 / 0)
+        turned = len(window.app.watch.history.samples)
+        await until(lambda: len(window.app.watch.history.samples) > turned + 5)
+        window.app.pin(Role.BASELINE)
+        turned = len(window.app.watch.history.samples)
+        await until(lambda: len(window.app.watch.history.samples) > turned + 1)
+        monkeypatch.undo()
+        names = [name async for name, _ in _first(events, 3)]
+    assert told == ["a turn of what operators see failed"]
+    assert "sample" in names
+    assert "journal" not in names, "what could not be told is not tried again"
+
+
+async def _first(events: AsyncIterator[tuple[str, Any]], count: int) -> AsyncIterator[tuple[str, Any]]:
+    for _ in range(count):
+        yield await anext(events)
+
+
+async def test_what_json_cannot_carry_takes_no_answer_and_no_stream_with_it() -> None:
+    async with windowed() as window, window.session.get(window.url("/stream")) as answer:
+        events = window.events(answer)
+        await anext(events)
+        window.app._source = _refused_in_a_folder_without_utf8
+        async with window.session.post(window.url("/reload")) as refused:
+            assert (refused.status, b"caf\\\\udce9" in await refused.read()) == (422, True)
+        async for name, told in events:
+            if name == "journal" and told["kind"] == "reload_failed":
+                assert "caf\\udce9" in told["sentence"]
+                break
+        [entry] = await window.journal("reload_failed")
+        assert "caf\\udce9" in entry["sentence"]
+        assert (await window.get("/config/differences"))[0] == 200
+
+
+def _refused_in_a_folder_without_utf8() -> Any:
+    raise InvalidConfig([Problem("/srv/caf\udce9/crossover.yaml", 1, 1, "nonsense", "is not a key here")])
 
 
 # ---------------------------------------------------------------- the configuration beside its file
