@@ -74,6 +74,10 @@ class Stream:
     def close(self) -> None:
         """End every stream, and take no more readers."""
         self._closed = True
+        self.end()
+
+    def end(self) -> None:
+        """End every stream. Who reads may come back."""
         for queue, request in self._readers.items():
             try:
                 queue.put_nowait(None)

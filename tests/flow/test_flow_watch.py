@@ -252,7 +252,7 @@ async def test_one_reader_too_many_is_refused_and_one_that_leaves_makes_room() -
 async def test_a_reader_that_does_not_read_is_dropped() -> None:
     async with windowed() as window:
         reader, writer = await asyncio.open_connection("127.0.0.1", window.app.admin_port, limit=1024)
-        writer.write(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: window.app.watch.stream.readers == 1)
         # As much as no kernel buffers, in more pieces than may wait.
         for _ in range(MAX_BEHIND * 4):
