@@ -105,7 +105,7 @@ _OPERATIONS: dict[tuple[str, str], Schema] = {
     ),
     ("GET", "/status"): _get("Everything that is so at this moment.", ref("Status")),
     ("GET", "/decisions"): _get(
-        "The latest decisions, newest first; with `request_id` every attempt of that request.",
+        "The latest decisions, newest first; with `request_id` all of that request.",
         ref("Decisions"),
         parameters=(
             _asked("limit", "How many at most: 1 to 1000, 100 unless told; what is beyond counts as the nearest."),

@@ -18,6 +18,8 @@ from proxy.watch.watch import Watch
 
 MAX_DECISIONS = 1000
 MAX_EVENTS = 500
+# A request is decided a few times at most, but a client may give all of its requests one id: the latest are told.
+MAX_OF_ONE = 20
 # The decisions on one request with their unix seconds, and what it ended with.
 Found = tuple[list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
@@ -74,10 +76,11 @@ class Views:
         return await watch.stream.serve(request, watch.first())
 
     async def decisions(self, request: web.Request) -> web.Response:
-        """Recent decisions, newest first; with a `request_id` all of that request and how it ended."""
+        """Recent decisions, newest first; with a `request_id` all of that request, in words too: ids that no path can
+        end in (`..`) are asked for here."""
         if (request_id := request.query.get("request_id")) is not None:
             found = self._found(request_id)
-            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(*found))
+            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(request_id, *found))
         limit = _limit(request, 100, MAX_DECISIONS)
         if limit is None:
             return told({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
@@ -90,24 +93,19 @@ class Views:
         found = self._found(request_id)
         if found is None:
             return told({"error": UNKNOWN}, status=404)
-        records, facts = found
-        return told(
-            {
-                "request_id": request_id,
-                "sentences": sentences([record for _, record in records], facts),
-                **_told(*found),
-            }
-        )
+        return told(_told(request_id, *found))
 
     def _found(self, request_id: str) -> Found | None:
         watch = self._watch()
-        decisions = of_request(request_id, watch.decisions())
+        decisions = of_request(request_id, watch.decisions())[-MAX_OF_ONE:]
         facts = watch.settled(request_id)
         return (decisions, facts) if decisions or facts is not None else None
 
 
-def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
+def _told(request_id: str, decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
     return {
+        "request_id": request_id,
+        "sentences": sentences([record for _, record in decisions], facts),
         "decisions": [told_decision(at_s, record) for at_s, record in decisions],
         "settled": None if facts is None else told_facts(facts),
     }

@@ -1,4 +1,4 @@
-"""Pages of other sites get nothing from the operators' port through an operator's browser, by whatever name they ask."""
+"""Pages of other sites get nothing from the operators' port through an operator's browser, whatever its name there."""
 
 from pathlib import Path
 

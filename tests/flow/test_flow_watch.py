@@ -17,6 +17,7 @@ from proxy.config import InvalidConfig
 from proxy.config.problems import Problem
 from proxy.model import Role
 from proxy.watch.history import COLUMNS
+from proxy.watch.routes import MAX_OF_ONE
 from proxy.watch.stream import MAX_BEHIND, MAX_READERS
 
 QUICKLY_S = 0.02
@@ -172,6 +173,26 @@ async def test_a_request_is_told_with_its_decision_and_how_it_ended() -> None:
     assert settled["stream"] is True
     assert settled["duration_s"] > 0
     assert (explained["request_id"], explained["settled"]) == ("mine", settled)
+
+
+@pytest.mark.parametrize("request_id", [".", "..", "a/../b"])
+async def test_a_request_whose_id_no_path_can_end_in_is_told_in_words(request_id: str) -> None:
+    async with windowed() as window:
+        await window.chat(request_id)
+        await until(lambda: window.stage.ended)
+        _, told = await window.get(f"/decisions?request_id={request_id}")
+    assert (told["request_id"], len(told["decisions"]), told["settled"]["status"]) == (request_id, 1, 200)
+    assert told["sentences"][0].startswith("The request asked /v1/chat/completions")
+
+
+async def test_of_many_requests_with_one_id_the_latest_decisions_are_told() -> None:
+    async with windowed() as window:
+        for number in range(MAX_OF_ONE + 5):
+            await window.chat("same", n=2 if number < 5 else 1)
+        _, told = await window.get("/decisions?request_id=same")
+        _, explained = await window.get("/explain/same")
+    assert len(told["decisions"]) == len(explained["decisions"]) == MAX_OF_ONE
+    assert {each["weight"] for each in told["decisions"]} == {1}
 
 
 async def test_a_request_that_nobody_knows_is_answered_with_the_mend() -> None:
