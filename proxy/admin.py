@@ -35,6 +35,8 @@ MENDS = {
     405: "this path is served with another method; see the Allow header",
     413: "the body is over 1 MiB; everything that this port takes is short",
 }
+FAILED = "the proxy failed on this; its log has the type and the place"
+NO_HTTP = "this is no request of HTTP/1.1 that can be read; with admin.tls the URL begins with https://"
 OTHER_SITE = "requests made by other sites are refused; open this port's address itself"
 OTHER_NAME = (
     "without admin.token this port is asked by an address, by localhost or by the name of admin.host alone, since any "
@@ -95,6 +97,25 @@ class Operable(Protocol):
     def drain_backend(self, role: Role, *, draining: bool) -> None:
         """Keep new requests from a backend, or let them again."""
         ...
+
+
+class Connection(web.RequestHandler):
+    """A connection that answers in this port's form even what is no HTTP."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """See aiohttp, which says what it met in words of its own."""
+        super().handle_error(request, status, exc, message)
+        answer = _json({"error": NO_HTTP if status < 500 else FAILED}, status=status)
+        answer.force_close()
+        return answer
 
 
 class Admin:
@@ -177,7 +198,7 @@ class Admin:
             return _said_here(error)
         except Exception as error:
             self._app.logger.error("admin_failed", path=request.path, exc_info=error)
-            return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
+            return _json({"error": FAILED}, status=500)
 
     async def _index(self, request: web.Request) -> web.Response:
         if wants_page(request):

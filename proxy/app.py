@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from proxy import __version__, config, logs, tasks, telling
 from proxy.acquaintance import Acquaintance
-from proxy.admin import Admin, whole_status
+from proxy.admin import Admin, Connection, whole_status
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, Readiness
@@ -354,7 +354,7 @@ class App:
         runner = self._admin = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
         await runner.setup()
         try:
-            await Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get("admin")).start()
+            await Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get("admin"), protocol=Connection).start()
         except OSError as error:
             raise await ports.refusal("admin", host, port, error) from error
         found: int = runner.addresses[0][1]

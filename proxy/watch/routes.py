@@ -47,8 +47,9 @@ class Views:
     async def history(self, request: web.Request) -> web.Response:
         """The samples of the latest `seconds`, oldest first."""
         try:
-            seconds = float(request.query.get("seconds", "900"))
-            if not seconds > 0:
+            said = request.query.get("seconds", "900")
+            seconds = float(said)
+            if not seconds > 0 or "_" in said:
                 raise ValueError
         except ValueError:
             return told({"error": "seconds is a number above 0; half an hour is kept"}, status=400)
@@ -117,8 +118,7 @@ def told(value: Any, *, status: int = 200) -> web.Response:
 
 
 def _limit(request: web.Request, usual: int, most: int) -> int | None:
-    """How many are asked for, at most `most`; None where that is no number."""
-    try:
-        return min(max(int(request.query.get("limit", str(usual))), 1), most)
-    except ValueError:
-        return None
+    """How many are asked for; None where that is no whole number from 1 to `most`."""
+    said = request.query.get("limit", str(usual))
+    plain = said.isascii() and said.isdecimal() and len(said) <= len(str(most))
+    return int(said) if plain and 1 <= int(said) <= most else None

@@ -89,7 +89,7 @@ async def test_history_has_the_columns_and_rows_of_their_length_oldest_first() -
     assert sum(sample[decided] for sample in told["samples"]) == 1
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "many", "", "nan"])
+@pytest.mark.parametrize("seconds", ["0", "-1", "many", "", "nan", "1_0"])
 async def test_a_span_that_is_none_is_refused_with_what_it_is(seconds: str) -> None:
     async with windowed() as window:
         status, told = await window.get(f"/history?seconds={seconds}")
@@ -129,7 +129,8 @@ async def test_the_journal_is_newest_first_and_as_long_as_asked() -> None:
             window.app.pin(role)
         _, told = await window.get("/journal?limit=2")
         assert [entry.get("role") for entry in told["events"]] == [None, "speculative"]
-        assert (await window.get("/journal?limit=some"))[0] == 400
+        for limit in ("some", "0", "501"):
+            assert (await window.get(f"/journal?limit={limit}"))[0] == 400
 
 
 async def test_the_journal_tells_reloads_and_refused_ones() -> None:
