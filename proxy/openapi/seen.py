@@ -147,7 +147,12 @@ def _decisions() -> Schema:
         "Decision": decision,
         "Settled": _settled(),
         "Decisions": record(
-            "Decisions.", absent=("settled",), decisions=many(ref("Decision")), settled=maybe(ref("Settled"))
+            "Decisions; where they are of one request, the latest 20, all that /explain tells of it.",
+            absent=("request_id", "sentences", "settled"),
+            request_id=text("Its id."),
+            sentences=many(text("A sentence.")),
+            decisions=many(ref("Decision")),
+            settled=maybe(ref("Settled")),
         ),
         "Explanation": record(
             "One request.",

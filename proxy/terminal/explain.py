@@ -28,7 +28,7 @@ def explain(
     """Print what a running proxy remembers of a request, by the x-request-id of its answer. Returns 0 where it does."""
     try:
         port = Port(url, token_file, ca_file)
-        text = port.text(f"/explain/{quote(request_id, safe='')}")
+        text = port.text(f"/decisions?request_id={quote(request_id, safe='')}")
         told = port.read(text)
         found = told.get("sentences")
         if not isinstance(found, list):

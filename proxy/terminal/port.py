@@ -27,6 +27,8 @@ DEFAULT_URL = "http://127.0.0.1:29000"
 TOKEN_VARIABLE = "CROSSOVER_ADMIN_TOKEN"
 # What the operators' port says with its 401, and nothing else does: the clients' port has one too.
 OPERATORS_MARK = 'Basic realm="crossover"'
+# What the operators' port answers where it is not asked by a name of its own: it tells the mend.
+OTHER_NAME = 421
 TOKEN_MEND = f"it asks for its admin.token; mend: give --token-file, or set {TOKEN_VARIABLE}"
 ADMIN_MEND = "is the proxy running, and is this its admin port?"
 WRONG_PORT = "is this its admin port? (admin.port, 29000 by default)"
@@ -72,7 +74,8 @@ class Port:
                 return self._got(path, deadline)
             except urllib.error.HTTPError as error:
                 told = _told(error)
-                raise Unanswered(self._no_answer(error, self._refusal_mend(error)), error.code, told) from error
+                mend = plain(told, 1000) if error.code == OTHER_NAME and told else self._refusal_mend(error)
+                raise Unanswered(self._no_answer(error, mend), error.code, told) from error
             except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
                 met = _late(deadline) if deadline.passed else error
                 raise Unanswered(self._no_answer(met, _mend(met))) from error

@@ -6,18 +6,20 @@ Who may ask is judged in admin.py, as is everything that acts.
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 from proxy.model import DecisionRecord, RequestFacts
 from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
+from proxy.watch.json_text import json_text
 from proxy.watch.remembered import of_request, told_decision, told_facts
 from proxy.watch.stream import MAX_READERS
 from proxy.watch.watch import Watch
 
 MAX_DECISIONS = 1000
 MAX_EVENTS = 500
+# A request is decided a few times at most, but a client may give all of its requests one id: the latest are told.
+MAX_OF_ONE = 20
 # The decisions on one request with their unix seconds, and what it ended with.
 Found = tuple[list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
@@ -45,8 +47,9 @@ class Views:
     async def history(self, request: web.Request) -> web.Response:
         """The samples of the latest `seconds`, oldest first."""
         try:
-            seconds = float(request.query.get("seconds", "900"))
-            if not seconds > 0:
+            said = request.query.get("seconds", "900")
+            seconds = float(said)
+            if not seconds > 0 or "_" in said:
                 raise ValueError
         except ValueError:
             return told({"error": "seconds is a number above 0; half an hour is kept"}, status=400)
@@ -74,10 +77,11 @@ class Views:
         return await watch.stream.serve(request, watch.first())
 
     async def decisions(self, request: web.Request) -> web.Response:
-        """Recent decisions, newest first; with a `request_id` all of that request and how it ended."""
+        """Recent decisions, newest first; with a `request_id` all of that request, in words too: ids that no path can
+        end in (`..`) are asked for here."""
         if (request_id := request.query.get("request_id")) is not None:
             found = self._found(request_id)
-            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(*found))
+            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(request_id, *found))
         limit = _limit(request, 100, MAX_DECISIONS)
         if limit is None:
             return told({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
@@ -90,24 +94,19 @@ class Views:
         found = self._found(request_id)
         if found is None:
             return told({"error": UNKNOWN}, status=404)
-        records, facts = found
-        return told(
-            {
-                "request_id": request_id,
-                "sentences": sentences([record for _, record in records], facts),
-                **_told(*found),
-            }
-        )
+        return told(_told(request_id, *found))
 
     def _found(self, request_id: str) -> Found | None:
         watch = self._watch()
-        decisions = of_request(request_id, watch.decisions())
+        decisions = of_request(request_id, watch.decisions())[-MAX_OF_ONE:]
         facts = watch.settled(request_id)
         return (decisions, facts) if decisions or facts is not None else None
 
 
-def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
+def _told(request_id: str, decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
     return {
+        "request_id": request_id,
+        "sentences": sentences([record for _, record in decisions], facts),
         "decisions": [told_decision(at_s, record) for at_s, record in decisions],
         "settled": None if facts is None else told_facts(facts),
     }
@@ -115,12 +114,11 @@ def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | N
 
 def told(value: Any, *, status: int = 200) -> web.Response:
     """An answer in JSON."""
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=json_text(value), status=status, content_type="application/json")
 
 
 def _limit(request: web.Request, usual: int, most: int) -> int | None:
-    """How many are asked for, at most `most`; None where that is no number."""
-    try:
-        return min(max(int(request.query.get("limit", str(usual))), 1), most)
-    except ValueError:
-        return None
+    """How many are asked for; None where that is no whole number from 1 to `most`."""
+    said = request.query.get("limit", str(usual))
+    plain = said.isascii() and said.isdecimal() and len(said) <= len(str(most))
+    return int(said) if plain and 1 <= int(said) <= most else None
