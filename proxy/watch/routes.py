@@ -9,7 +9,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from proxy.dispatch.desk import RING_SIZE
 from proxy.model import DecisionRecord, RequestFacts
+from proxy.state.settled import MAX_SETTLED
 from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
 from proxy.watch.remembered import of_request, told_decision, told_facts
@@ -18,12 +20,15 @@ from proxy.watch.watch import Watch
 
 MAX_DECISIONS = 1000
 MAX_EVENTS = 500
-# The decisions on one request with their unix seconds, and what it ended with.
-Found = tuple[list[tuple[float, DecisionRecord]], RequestFacts | None]
+# So much of an id `crossover top` shows; of less, the next request may begin alike.
+LEAST_CHARS = 8
+# The id of one request, the decisions on it with their unix seconds, and what it ended with.
+Found = tuple[str, list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
-    "no request of this id is remembered; the latest few thousand are: look at x-request-id in its answer, or for "
-    "older ones into the log"
+    f"no request of this id is remembered; the latest {RING_SIZE:,} decisions are, and how the latest {MAX_SETTLED:,} "
+    "requests ended: look at x-request-id in its answer, or for older ones into the log"
 )
+SEVERAL = "several requests that are remembered begin so; give more of the id"
 
 
 class Views:
@@ -77,7 +82,7 @@ class Views:
         """Recent decisions, newest first; with a `request_id` all of that request and how it ended."""
         if (request_id := request.query.get("request_id")) is not None:
             found = self._found(request_id)
-            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(*found))
+            return told({"error": found}, status=404) if isinstance(found, str) else told(_told(*found[1:]))
         limit = _limit(request, 100, MAX_DECISIONS)
         if limit is None:
             return told({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
@@ -86,24 +91,30 @@ class Views:
 
     async def explain(self, request: web.Request) -> web.Response:
         """One request in words."""
-        request_id = request.match_info["request_id"]
-        found = self._found(request_id)
-        if found is None:
-            return told({"error": UNKNOWN}, status=404)
-        records, facts = found
+        found = self._found(request.match_info["request_id"])
+        if isinstance(found, str):
+            return told({"error": found}, status=404)
+        request_id, records, facts = found
         return told(
             {
                 "request_id": request_id,
                 "sentences": sentences([record for _, record in records], facts),
-                **_told(*found),
+                **_told(records, facts),
             }
         )
 
-    def _found(self, request_id: str) -> Found | None:
+    def _found(self, asked: str) -> Found | str:
+        """The request of an id, or of the beginning of one that is remembered; else why there is none."""
         watch = self._watch()
-        decisions = of_request(request_id, watch.decisions())
-        facts = watch.settled(request_id)
-        return (decisions, facts) if decisions or facts is not None else None
+        recent = watch.decisions()
+        decisions, facts = of_request(asked, recent), watch.settled(asked)
+        if decisions or facts is not None:
+            return asked, decisions, facts
+        beginning = {record.request_id for _, record in recent if record.request_id.startswith(asked)}
+        if len(beginning) != 1 or len(asked) < LEAST_CHARS:
+            return SEVERAL if beginning else UNKNOWN
+        [request_id] = beginning
+        return request_id, of_request(request_id, recent), watch.settled(request_id)
 
 
 def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
