@@ -34,8 +34,8 @@ from proxy.wire.request import Request
 
 # These answer from memory; one that takes longer is a hung engine, and the other may do better.
 ANSWER_WITHIN_S = 30.0
-# Clients ask for the model list as they start, with little patience: while the other engine or our memory may have it, a
-# hung engine gets no longer. Shorter, and a busy engine's own list would be missed.
+# Clients ask for the model list as they start, with little patience: while the other engine or our memory may have it,
+# a hung engine gets no longer. Shorter, and a busy engine's own list would be missed.
 LIST_WITHIN_S = 2.0
 # Answers are held whole. The largest honest ones are token lists of the largest bodies; one that never ends must not
 # fill the memory.
