@@ -13,7 +13,7 @@ from proxy.model import RequestFacts
 from proxy.protocol.routes import Route
 from proxy.state.backend import Backend
 from proxy.traces import CARRIED, Traces
-from proxy.trip import Trip
+from proxy.trip import WELL, Trip
 from proxy.wire.attempt import Opened
 from proxy.wire.connection import Call
 from proxy.wire.downstream import Reply
@@ -63,7 +63,7 @@ class TracedTrip(Trip):
     def _call(self, line: Line) -> Call:
         call, decision = super()._call(line), self._decision
         assert decision is not None
-        number = 1 if self._first_failure is None else 2
+        number = 1 if self._first_failure is WELL else 2
         engine, address = line.rules.engine.value, _address(line.rules.url)
         carried = self._trace.attempt(self._desk.clock(), number, decision, engine, address)
         return Call(call.method, call.head[:-2] + carried + b"\r\n", call.body)

@@ -8,7 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
+from proxy.dispatch.desk import RING_SIZE
 from proxy.model import DecisionRecord, RequestFacts
+from proxy.state.settled import MAX_SETTLED
 from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
 from proxy.watch.json_text import json_text
@@ -20,12 +22,15 @@ MAX_DECISIONS = 1000
 MAX_EVENTS = 500
 # A request is decided a few times at most, but a client may give all of its requests one id: the latest are told.
 MAX_OF_ONE = 20
-# The decisions on one request with their unix seconds, and what it ended with.
-Found = tuple[list[tuple[float, DecisionRecord]], RequestFacts | None]
+# So much of an id `crossover top` shows; of less, the next request may begin alike.
+LEAST_CHARS = 8
+# The id of one request, the decisions on it with their unix seconds, and what it ended with.
+Found = tuple[str, list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
-    "no request of this id is remembered; the latest few thousand are: look at x-request-id in its answer, or for "
-    "older ones into the log"
+    f"no request of this id is remembered; the latest {RING_SIZE:,} decisions are, and how the latest {MAX_SETTLED:,} "
+    "requests ended: look at x-request-id in its answer, or for older ones into the log"
 )
+SEVERAL = "several requests that are remembered begin so; give more of the id"
 
 
 class Views:
@@ -81,7 +86,7 @@ class Views:
         end in (`..`) are asked for here."""
         if (request_id := request.query.get("request_id")) is not None:
             found = self._found(request_id)
-            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(request_id, *found))
+            return told({"error": found}, status=404) if isinstance(found, str) else told(_told(*found))
         limit = _limit(request, 100, MAX_DECISIONS)
         if limit is None:
             return told({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
@@ -90,17 +95,21 @@ class Views:
 
     async def explain(self, request: web.Request) -> web.Response:
         """One request in words."""
-        request_id = request.match_info["request_id"]
-        found = self._found(request_id)
-        if found is None:
-            return told({"error": UNKNOWN}, status=404)
-        return told(_told(request_id, *found))
+        found = self._found(request.match_info["request_id"])
+        return told({"error": found}, status=404) if isinstance(found, str) else told(_told(*found))
 
-    def _found(self, request_id: str) -> Found | None:
+    def _found(self, asked: str) -> Found | str:
+        """The request of an id, or of the beginning of one that is remembered; else why there is none."""
         watch = self._watch()
-        decisions = of_request(request_id, watch.decisions())[-MAX_OF_ONE:]
-        facts = watch.settled(request_id)
-        return (decisions, facts) if decisions or facts is not None else None
+        recent = watch.decisions()
+        decisions, facts = of_request(asked, recent), watch.settled(asked)
+        if decisions or facts is not None:
+            return asked, decisions[-MAX_OF_ONE:], facts
+        beginning = {record.request_id for _, record in recent if record.request_id.startswith(asked)}
+        if len(beginning) != 1 or len(asked) < LEAST_CHARS:
+            return SEVERAL if beginning else UNKNOWN
+        [request_id] = beginning
+        return request_id, of_request(request_id, recent)[-MAX_OF_ONE:], watch.settled(request_id)
 
 
 def _told(request_id: str, decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:

@@ -196,6 +196,20 @@ async def test_of_many_requests_with_one_id_the_latest_decisions_are_told() -> N
     assert {each["weight"] for each in told["decisions"]} == {1}
 
 
+async def test_the_beginning_of_an_id_is_enough_where_one_request_has_it() -> None:
+    async with windowed() as window:
+        for request_id in ("0123456789abcdef", "0123456789fedcba", "fedcba9876543210"):
+            await window.chat(request_id)
+        await until(lambda: len(window.stage.ended) == 3)
+        _, explained = await window.get("/explain/fedcba98")
+        assert explained["request_id"] == "fedcba9876543210"
+        assert explained["settled"]["status"] == 200
+        assert (await window.get("/decisions?request_id=fedcba98"))[0] == 200
+        for asked in ("01234567", "0123456789", "fedcba9"):
+            status, told = await window.get(f"/explain/{asked}")
+            assert (status, "give more of the id" in told["error"]) == (404, True)
+
+
 async def test_a_request_that_nobody_knows_is_answered_with_the_mend() -> None:
     async with windowed() as window:
         for path in ("/decisions?request_id=nobody", "/explain/nobody", "/explain/a%2Fb%00"):
