@@ -4,9 +4,10 @@
 import { length, mean, store, total } from "./store.js";
 import { capital, figure, percent } from "./words.js";
 
-// Compared are so many samples before and after: shorter is noise, longer hides what came back soon. A moment is the
-// largest change within as many on either side.
-const WINDOW = 8;
+// Compared are so many samples before and after: shorter is noise, longer hides what came back soon.
+const WINDOW = 6;
+// Where a jump lies is told by so few samples on either side: more would blur steps that follow on each other.
+const SHARP = 3;
 // Fewer requests than this tell no share.
 const MIN_REQUESTS = 3;
 // A share that moves by half is a turn; a total that grows by half and by four sequences is a jump.
@@ -16,11 +17,11 @@ const JUMP_SEQUENCES = 4;
 
 /** Every turn in what is known, oldest first. */
 export function turns() {
-  const splits = largest(turned);
-  const loads = largest(jumped);
+  const splits = largest(turned, WINDOW);
+  const loads = largest(jumped, SHARP);
   const found = [...splits, ...loads.filter((load) => !splits.some((split) => near(split, load)))];
   return found
-    .map((turn) => (turn.role ? { ...turn, load: loads.find((load) => near(turn, load)) } : turn))
+    .map((turn) => (turn.role ? { ...turn, load: loads.filter((load) => near(turn, load)).sort((one, two) => two.size - one.size)[0] } : turn))
     .map(({ at, role, words, load }) => ({
       at_s: store.columns.at_s[at],
       kind: "turn",
@@ -33,16 +34,16 @@ export function turns() {
 
 const near = (one, two) => Math.abs(one.at - two.at) <= WINDOW;
 
-/** Where a change is the largest of all within a window on either side; of equal ones the first. */
-function largest(change) {
+/** Where a change is the largest of all not `apart` from it; of equal ones the first. */
+function largest(change, apart) {
   const end = length();
   const changes = Array.from({ length: end }, (_, at) => (at >= WINDOW && at <= end - WINDOW ? change(at) : null));
   const found = [];
-  for (let at = 2 * WINDOW; at <= end - 2 * WINDOW; at += 1) {
+  for (let at = WINDOW + apart; at <= end - WINDOW - apart; at += 1) {
     const mine = changes[at];
     if (!mine) continue;
-    const beaten = changes.slice(at - WINDOW, at).some((other) => other && other.size >= mine.size);
-    if (!beaten && !changes.slice(at + 1, at + WINDOW + 1).some((other) => other && other.size > mine.size)) found.push({ at, ...mine });
+    const beaten = changes.slice(at - apart, at).some((other) => other && other.size >= mine.size);
+    if (!beaten && !changes.slice(at + 1, at + apart + 1).some((other) => other && other.size > mine.size)) found.push({ at, ...mine });
   }
   return found;
 }
@@ -62,7 +63,7 @@ function jumped(at) {
   if (high - low < JUMP_SEQUENCES || high < low * JUMP) return null;
   const waiting = mean("waiting", at, at + WINDOW) ?? 0;
   const words = `the load ${after > before ? "rose" : "fell"} from ${figure(before)} to ${figure(after)} in flight${waiting >= 1 ? ` or waiting (${figure(waiting)} wait)` : ""}`;
-  return { size: (high - low) / high, words };
+  return { size: Math.abs(load(at, at + SHARP) - load(at - SHARP, at)), words };
 }
 
 function share(from, to) {
