@@ -189,10 +189,12 @@ def test_a_request_that_failed_on_both_counts_once_as_failure_and_an_attempt_on_
     }
 
 
-def test_a_request_that_found_no_room_elsewhere_failed_on_the_first_backend_alone(metrics: Metrics) -> None:
-    metrics.request_ended(FACTS._replace(first_failure="connect_timeout", failure="queue_full"))
+@pytest.mark.parametrize("last", ["queue_full", "connect_timeout"])  # the latter: its word is passed on
+def test_a_request_that_found_no_room_elsewhere_failed_on_the_first_backend_alone(metrics: Metrics, last: str) -> None:
+    metrics.request_ended(FACTS._replace(first_failure="connect_timeout", failure=last))
     found = [labels for name, labels in series(metrics) if name == "crossover_attempt_failures_total"]
     assert found == [frozenset({("code", "connect_timeout"), ("role", "speculative"), ("status", "none")})]
+    assert value(metrics, "attempt_failures_total", role="speculative", code="connect_timeout", status=NO_ROLE) == 1
 
 
 @pytest.mark.parametrize("code", ["internal_error", "backend_unreachable"])

@@ -149,6 +149,18 @@ async def test_failure_on_both_tells_the_status_of_each() -> None:
         assert (facts.first_failure_status, facts.failure_status, facts.status) == (500, 502, 502)
 
 
+async def test_what_is_refused_inside_a_200_on_both_is_told_as_the_engines_200() -> None:
+    async def full(exchange: Exchange) -> None:
+        await exchange.stream_head()
+        await exchange.event({"error": {"message": "The request queue is full.", "code": 503}})
+        await exchange.end()
+
+    async with staged(a=full, b=full, health=SLOW_PROBES) as stage:
+        await stage.ask(stream=True)
+        facts = await stage.ended_one()
+        assert (facts.failure, facts.failure_status, facts.status) == ("backend_busy", 200, 503)
+
+
 async def test_client_is_told_that_it_was_a_failover() -> None:
     async with staged(a=fail) as stage:
         assert (await stage.ask()).header("x-crossover-reason") == "failover"

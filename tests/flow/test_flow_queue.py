@@ -402,6 +402,8 @@ async def test_failed_request_that_waits_in_vain_gets_what_its_engine_said(
     async with survivor_full(Gate(), fault, **queue) as stage:
         said = await stage.ask()
         assert (said.status, b"error" in said.body) == (status, True)
+        await until(lambda: any(facts.first_failure for facts in stage.ended))
+        assert [facts.failure_status for facts in stage.ended if facts.first_failure] == [status]
         assert said.header("retry-after") == ("2" if fault is refused else None)
 
 
