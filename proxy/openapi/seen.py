@@ -63,6 +63,13 @@ def _status() -> Schema:
         ready=flag("Whether new requests are welcome."),
         reload_failed=flag("Whether the last reload was refused."),
         learning_suspended=maybe(flag("Whether learning is put aside; null where it is off.")),
+        measured_gain=maybe(number("Speed of speculative by baseline's at the best load, as measured; null: unknown.")),
+        learned_gain=maybe(number("The same as learned; null where nothing is.")),
+        suspension_predicted_s=maybe(
+            number("Seconds that learning, put aside for it, had predicted; null: it is not.")
+        ),
+        suspension_seen_s=maybe(number("What was seen in its place.")),
+        suspension_answers=maybe(whole("Answers that this was seen in.")),
     )
 
 
@@ -86,6 +93,8 @@ def _backend() -> Schema:
         drift=maybe({"type": "integer", "description": "The engine's count less ours."}),
         accept_length=maybe(number("Tokens a step, as a drafting engine tells them.")),
         learned_ratio=maybe(number("By how much a token takes longer than was measured, as a factor.")),
+        engine_change_age_s=maybe(number("Since another engine was found there; null: none was.")),
+        curves_outdated=maybe(flag("Whether its version is not the measured one; null where either is unknown.")),
     )
 
 
