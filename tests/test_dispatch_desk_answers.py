@@ -13,6 +13,7 @@ from proxy.dispatch.holders import keep_made
 from proxy.model import ROLES, Outcome, Placement, Policy, RequestFacts, Traits, Usage
 from proxy.protocol.prefixes import response_state
 from proxy.routing.rules import Affinity
+from proxy.state.settled import MAX_REMEMBERED
 
 ROUTE = "/v1/chat/completions"
 # Alone the one is twice as fast, and it can give half as much.
@@ -159,3 +160,13 @@ def test_an_answer_from_before_two_changed_places_teaches_nothing_of_either(role
         rig.answer(place, 3.0)
     assert rig.desk.learning.learner.known_s(role, 1) == before
     assert rig.desk.rules.curves is CURVES
+
+
+def test_as_many_ends_are_remembered_as_decisions() -> None:
+    rig = Rig()
+    for number in range(MAX_REMEMBERED + 1):
+        rig.finish(rig.assign())
+        rig.desk.heard(RequestFacts(str(number), ROUTE, "POST", Outcome.FINISHED, 200, None, Traits()))
+    assert (len(rig.desk.ring), len(rig.desk.settled)) == (MAX_REMEMBERED, MAX_REMEMBERED)
+    assert rig.desk.settled.of("0") is None
+    assert rig.desk.settled.of("1") is not None

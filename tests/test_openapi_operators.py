@@ -1,5 +1,7 @@
 """The document of the operators' port tells of every path that its router serves, and of no other."""
 
+from dataclasses import fields
+
 import pytest
 from fakes.engine import FakeEngine
 from fakes.proxy import running, settings
@@ -7,6 +9,7 @@ from fakes.raw import ask, request
 from fakes.stage import staged
 
 from proxy.admin import Admin, served
+from proxy.metrics import BackendReading, Reading
 from proxy.openapi import operators_document
 from proxy.openapi.operators import described
 
@@ -66,3 +69,9 @@ def test_what_an_operator_sends_has_no_other_keys() -> None:
     told = operators_document({("POST", "/drain")}, locked=False)
     body = told["paths"]["/drain"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert (body["required"], body["additionalProperties"]) == (["role"], False)
+
+
+def test_the_status_tells_of_every_reading() -> None:
+    schemas = operators_document({("GET", "/status")}, locked=False)["components"]["schemas"]
+    assert {each.name for each in fields(Reading)} <= schemas["Status"]["properties"].keys()
+    assert {each.name for each in fields(BackendReading)} == schemas["Backend"]["properties"].keys()

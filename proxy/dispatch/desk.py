@@ -39,11 +39,7 @@ from proxy.routing.marginal import answer_tokens
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
 from proxy.state.holdings import Holdings, told
-from proxy.state.settled import Settled
-
-# Decisions kept for /decisions, so that one can be asked for by its request: half a minute at ten thousand a minute,
-# hours at a few; about three megabytes.
-RING_SIZE = 5000
+from proxy.state.settled import MAX_REMEMBERED, Settled
 
 _ADMITTED, _FINISHED = Event.ADMITTED, Outcome.FINISHED
 _CLOSED = CircuitState.CLOSED
@@ -60,7 +56,7 @@ class Desk(Backends):
         self.budget = retries.full(plan.retries)
         self.answers = Answers()
         self.holdings = Holdings()
-        self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
+        self.ring: deque[DecisionRecord] = deque(maxlen=MAX_REMEMBERED)
         self.on_decision: Callable[[Decision], None] = lambda _: None
         self.settled = Settled()
         self.learning = self._fresh_learning()

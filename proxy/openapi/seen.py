@@ -72,11 +72,13 @@ def _status() -> Schema:
         ready=flag("Whether new requests are welcome."),
         reload_failed=flag("Whether the last reload was refused."),
         learning_suspended=maybe(flag("Whether learning is put aside; null where it is off.")),
-        suspension_predicted_s=maybe(number("Why it last was: the seconds that were predicted; null: it never was.")),
-        suspension_seen_s=maybe(number("The seconds that were seen.")),
-        suspension_answers=maybe(whole("Over how many answers.")),
-        measured_gain=maybe(number("What speculation gives at best by the measured curves, as a factor of tok/s.")),
-        learned_gain=maybe(number("The same as learned from live traffic.")),
+        measured_gain=maybe(number("Speed of speculative by baseline's at the best load, as measured; null: unknown.")),
+        learned_gain=maybe(number("The same as learned; null where nothing is.")),
+        suspension_predicted_s=maybe(
+            number("Seconds that learning, put aside for it, had predicted; null: it is not.")
+        ),
+        suspension_seen_s=maybe(number("What was seen in its place.")),
+        suspension_answers=maybe(whole("Answers that this was seen in.")),
     )
 
 
@@ -100,8 +102,8 @@ def _backend() -> Schema:
         drift=maybe({"type": "integer", "description": "The engine's count less ours."}),
         accept_length=maybe(number("Tokens a step, as a drafting engine tells them.")),
         learned_ratio=maybe(number("By how much a token takes longer than was measured, as a factor.")),
-        engine_change_age_s=maybe(number("Since another engine was found there; null: it is the first.")),
-        curves_outdated=maybe(flag("Whether its version is not the one that was measured; null: not known.")),
+        engine_change_age_s=maybe(number("Since another engine was found there; null: none was.")),
+        curves_outdated=maybe(flag("Whether its version is not the measured one; null where either is unknown.")),
     )
 
 

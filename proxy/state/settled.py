@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from proxy.model import RequestFacts
 
-MAX_SETTLED = 1000
-"""Requests that are remembered: as many as decisions are, so that most of those shown can be told to their end. About a
-megabyte."""
+MAX_REMEMBERED = 5000
+"""Decisions and ends of requests that are remembered, as many of the one as of the other, so that what is shown can be
+told to its end: half a minute at ten thousand a minute, hours at a few. About three megabytes of decisions and five of
+ends."""
 
 
 class Settlement(NamedTuple):
@@ -21,7 +22,7 @@ class Settlement(NamedTuple):
 
 
 class Settled:
-    """The last MAX_SETTLED requests that have ended. Of several with one id, which clients may choose, the last."""
+    """The last MAX_REMEMBERED requests that have ended. Of several with one id, which clients may choose, the last."""
 
     __slots__ = ("_by_id",)
 
@@ -38,7 +39,7 @@ class Settled:
             facts = facts._replace(traits=facts.traits._replace(prefix=()))
         by_id[request_id] = Settlement(at_s, facts)
         by_id.move_to_end(request_id)
-        if len(by_id) > MAX_SETTLED:
+        if len(by_id) > MAX_REMEMBERED:
             by_id.popitem(last=False)
 
     def of(self, request_id: str) -> Settlement | None:

@@ -28,7 +28,10 @@ MAX_SHOWN = 20
 STATE_EVERY = 5
 # What of the state changes by itself all the time.
 _RESTLESS = frozenset(
-    {"regime_age_s", "circuit_age_s", "oldest_s", "engine_age_s", "smoothed", "learning", "held_body_bytes", "drift"}
+    {
+        *("regime_age_s", "circuit_age_s", "oldest_s", "engine_age_s", "engine_change_age_s"),
+        *("smoothed", "learning", "held_body_bytes", "drift"),
+    }
 )
 
 
