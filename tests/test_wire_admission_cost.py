@@ -140,7 +140,7 @@ def assigns_of(kind: str, many: int, during: Callable[[Crowd], Awaitable[None]])
 
 def test_with_time_alone_so_many_are_looked_at_and_no_more() -> None:
     async def one_round(_: Crowd) -> None:
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(LOOK_AGAIN_S)  # sleeps: on a loop that leaps
         await turns()
 
     assert 0 < assigns_of("home", 1000, one_round) <= LOOKED_AT + 1

@@ -193,4 +193,3 @@ async def test_a_home_that_comes_back_is_no_home_any_more_but_takes_who_waits() 
     assert [place.backend.role for place in places] == [BASELINE] * 2 + [SPECULATIVE] * 2
     assert (late.done(), places[0].decision.because.baseline_cached) == (False, 0)
     late.cancel()
-
