@@ -1,19 +1,18 @@
 """The desk: snapshot, decide and lease in one synchronous step, and every lease settled once.
 
-It owns the state that decisions read and what is remembered of recent requests. What is known of the two backends is
-in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here awaits.
+It owns what is remembered of recent requests. What is known of the two backends is in backends.py, what a request sees
+of them in sight.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here awaits.
 """
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from proxy.dispatch.backends import Backends
 from proxy.dispatch.learning import Learning, learns
 from proxy.dispatch.plans import Assignment, Plan
+from proxy.dispatch.sight import Sight
 from proxy.model import (
     NOWHERE,
-    ROLES,
     SPECULATIVE,
     Change,
     ChangeKind,
@@ -21,10 +20,8 @@ from proxy.model import (
     Decision,
     DecisionRecord,
     EngineLoad,
-    LoadSnapshot,
     Outcome,
     Reason,
-    Regime,
     RequestFacts,
     Role,
     Traits,
@@ -38,80 +35,25 @@ from proxy.routing.health import Evidence
 from proxy.routing.marginal import answer_tokens
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
-from proxy.state.holdings import Holdings, told
+from proxy.state.holdings import told
 from proxy.state.settled import MAX_REMEMBERED, Settled
 
 _ADMITTED, _FINISHED = Event.ADMITTED, Outcome.FINISHED
 _CLOSED = CircuitState.CLOSED
 
 
-class Desk(Backends):
+class Desk(Sight):
     """Decides and counts. `clock` returns monotonic seconds; `on_room` is called when a place may have come free;
     `on_change` gets every change of regime, circuit, health, pin and drain, `on_decision` every one with a role."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(plan, clock)
-        self.rules = plan.rules
-        self.regime = self._fresh_regime()
         self.budget = retries.full(plan.retries)
         self.answers = Answers()
-        self.holdings = Holdings()
         self.ring: deque[DecisionRecord] = deque(maxlen=MAX_REMEMBERED)
         self.on_decision: Callable[[Decision], None] = lambda _: None
         self.settled = Settled()
         self.learning = self._fresh_learning()
-
-    # ------------------------------------------------------------ looking
-
-    def snapshot(self) -> LoadSnapshot:
-        """Both backends as they are now."""
-        return self._seen(self.clock())
-
-    def wanted(self, traits: Traits) -> Role | None:
-        """The one backend that a request waits for when there is no room; None where it takes either."""
-        state = self.holder(traits.state) if traits.state else None
-        role = policy.preference(self.rules, traits, state)
-        if role is None or role is state:
-            return role
-        snapshot = self.snapshot()
-        beside = snapshot.of(role.other).eligible and not snapshot.of(role).eligible
-        return role.other if beside else role
-
-    def holder(self, state: int) -> Role | None:
-        """The role whose engine holds a piece of state, by its hash; None where nobody is known to."""
-        return self.holdings.holder(state, (self._speculative.shelf, self._baseline.shelf))
-
-    def follows(self, traits: Traits) -> bool:
-        """Whether it matters where the conversation of a request is cached."""
-        return self.rules.affine and bool(traits.prefix or traits.conversation)
-
-    def serves(self, role: Role) -> bool:
-        """Whether requests may be sent to `role`, now or when it has room."""
-        snapshot = self.snapshot()
-        return snapshot.of(role).eligible or snapshot.all_down
-
-    def serves_beside(self, failed: Backend) -> bool:
-        """Whether requests may be sent to the other backend than `failed`, now or when it has room."""
-        snapshot = self.snapshot()
-        return snapshot.of(self._role_now(failed).other).eligible or snapshot.all_down
-
-    def claims(self, traits: Traits, failed: Backend | None = None) -> frozenset[Role]:
-        """The backends whose next room a request that waits keeps from those behind it: every one that it waits for.
-        `failed` is the one that has failed it already.
-
-        None where it is bulky on all of them that are eligible: under steady traffic these never drain so far by
-        themselves, and holding everybody up until they do would let one request stop the service.
-        """
-        wanted = self._role_now(failed).other if failed is not None else self.wanted(traits)
-        if wanted is None:
-            wanted = policy.awaited(self.rules, self.regime, self.snapshot(), traits.weight) or self._home_full(traits)
-        roles = frozenset(ROLES if wanted is None else (wanted,))
-        if traits.weight == 1:
-            return roles
-        snapshot = self.snapshot()
-        open_roles = [role for role in roles if snapshot.of(role).eligible] or roles
-        bulky = all(policy.is_bulky(snapshot.of(role), traits.weight) for role in open_roles)
-        return frozenset() if bulky else roles
 
     # ------------------------------------------------------------ deciding
 
@@ -212,13 +154,6 @@ class Desk(Backends):
         self.judge(assignment, Event.NEUTRAL)
         self._end(assignment, Outcome.CLIENT_GONE_WAITING, 0.0)
 
-    def follow(self) -> None:
-        """Take the present count into the smoothed one: without requests nobody else does, and a scrape would show
-        the past."""
-        now_s = self.clock()
-        self._age(now_s)
-        self._follow(now_s)
-
     def heard(self, facts: RequestFacts) -> None:
         """Remember a request that has ended, and learn from it; its lease is settled by now."""
         now_s = self.clock()
@@ -309,32 +244,6 @@ class Desk(Backends):
             self.learning.measured = self.rules
             self.rules = self.learning.applied(self.rules, self.clock())
 
-    def _fresh_regime(self) -> Regime:
-        """The regime of a policy that has seen no request, and may change it with the first."""
-        now_s = self.clock()
-        return Regime(policy.first_role(self.rules), now_s - self.rules.dwell_s, smoothed_at_s=now_s)
-
-    def _seen(self, now_s: float) -> LoadSnapshot:
-        self._age(now_s)
-        rules = self.plan.breaker
-        return LoadSnapshot(now_s, self._speculative.view(rules, now_s), self._baseline.view(rules, now_s))
-
-    def _whereabouts(self, traits: Traits) -> Whereabouts:
-        if not self.rules.affine:
-            traits = traits._replace(prefix=(), conversation=0)
-        return self.holdings.whereabouts(traits, (self._speculative.shelf, self._baseline.shelf))
-
-    def _home_full(self, traits: Traits) -> Role | None:
-        """The home of a conversation that has no room, while the other backend has some: who waits, waits for home."""
-        if not self.follows(traits):
-            return None
-        home = self._whereabouts(traits).home
-        if home is None:
-            return None
-        snapshot, weight = self.snapshot(), traits.weight
-        beside = snapshot.of(home.other).eligible and policy.has_room(snapshot.of(home.other), weight)
-        return home if beside and not policy.has_room(snapshot.of(home), weight) else None
-
     def _decide_by_counts(self, traits: Traits, route: str, now_s: float, where: Whereabouts) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
         first, second, rules = self._speculative, self._baseline, self.rules
@@ -375,22 +284,3 @@ class Desk(Backends):
         assignment.lease.settle(outcome, linger_s, most=most)
         self.follow()
         self.on_room()
-
-    def _age(self, now_s: float) -> None:
-        """Drop what has lingered long enough, each at its own instant, so that the smoothed count falls from then on
-        and not from the next request on."""
-        first, second = self._speculative.book, self._baseline.book
-        while first.next_expiry_s <= now_s or second.next_expiry_s <= now_s:
-            due_s = min(first.next_expiry_s, second.next_expiry_s)
-            first.expire(due_s)
-            second.expire(due_s)
-            self._follow(due_s)
-
-    def _follow(self, now_s: float) -> None:
-        in_flight = self._speculative.book.in_flight + self._baseline.book.in_flight
-        self._enter(policy.follow(self.rules, self.regime, in_flight, now_s))
-
-    def _enter(self, regime: Regime) -> None:
-        before, self.regime = self.regime.role, regime
-        if before is not regime.role:
-            self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))

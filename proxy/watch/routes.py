@@ -8,9 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.dispatch.desk import RING_SIZE
 from proxy.model import DecisionRecord, RequestFacts
-from proxy.state.settled import MAX_SETTLED
+from proxy.state.settled import MAX_REMEMBERED
 from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
 from proxy.watch.json_text import json_text
@@ -27,8 +26,8 @@ LEAST_CHARS = 8
 # The id of one request, the decisions on it with their unix seconds, and what it ended with.
 Found = tuple[str, list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
-    f"no request of this id is remembered; the latest {RING_SIZE:,} decisions are, and how the latest {MAX_SETTLED:,} "
-    "requests ended: look at x-request-id in its answer, or for older ones into the log"
+    f"no request of this id is remembered; the latest {MAX_REMEMBERED:,} are: look at x-request-id in its answer, or for "
+    "older ones into the log"
 )
 SEVERAL = "several requests that are remembered begin so; give more of the id"
 
