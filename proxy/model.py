@@ -182,9 +182,14 @@ class LoadSnapshot(NamedTuple):
 
 class Demand(NamedTuple):
     """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
-    tokens, of those that asked. `held` is the mean of the sequences in flight over the same time. `peak_tok_s` is
-    what the highest demand of late has faded to; policy consolidate keeps it. `prompt_tok_s` are the tokens of prompts
-    that had to be read for it, also a second: those that were cached where they went are not in it."""
+    tokens, of those that asked. `prompt_tok_s` are the tokens of prompts that had to be read for it, also a second:
+    those that were cached where they went are not in it.
+
+    The rest is kept by policy consolidate alone: `lasting_tok_s` is the mean since the demand last changed, `lasted_s`
+    seconds ago, and `held` that of the sequences in flight over the same time. `peak_tok_s` is what the highest demand
+    of late has faded to. `spread` tells how far the demand of the last seconds is from the mean by chance (see
+    lasting.py). `excess` is how many more sequences speculative would have held than baseline, each alone, in sequences
+    times seconds of late."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
@@ -192,6 +197,10 @@ class Demand(NamedTuple):
     held: float = 0.0
     peak_tok_s: float = 0.0
     prompt_tok_s: float = 0.0
+    lasting_tok_s: float = 0.0
+    lasted_s: float = 0.0
+    spread: float = 0.0
+    excess: float = 0.0
 
 
 NO_DEMAND = Demand()

@@ -26,7 +26,7 @@ from proxy.model import (
 )
 from proxy.routing.consolidate import MIN_GAIN, first_role
 from proxy.routing.curves import Curves
-from proxy.routing.demand import DEMAND_S, PEAK_S, aged
+from proxy.routing.demand import DEMAND_S, PEAK_S
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
@@ -90,10 +90,10 @@ def test_a_calm_is_not_followed_to_one_that_could_not_carry_the_last_peak_until_
     calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0))
     assert at_demand(rules, 10.0, BASELINE) is SPECULATIVE
     assert follow(rules, calm, 0, 0.0).role is BASELINE
-    # Fading, the peak comes below where the baseline is the better one.
-    for passed_s, favoured in ((0.5 * PEAK_S, BASELINE), (2.5 * PEAK_S, SPECULATIVE)):
-        demand = aged(calm, passed_s)._replace(tok_s=10.0)
-        assert follow(rules, calm._replace(smoothed_at_s=passed_s, demand=demand), 0, passed_s).role is favoured
+    # What the two would have held over the last half hour decides.
+    for excess, favoured in ((1.0, BASELINE), (-1.0, SPECULATIVE)):
+        lately = calm._replace(demand=calm.demand._replace(excess=excess))
+        assert follow(rules, lately, 0, 0.0).role is favoured
 
 
 def test_a_rise_to_what_the_favoured_one_cannot_carry_is_followed_whatever_the_peak_was() -> None:
@@ -113,9 +113,9 @@ def test_the_bucket_is_the_one_of_the_mean_context_of_the_demand() -> None:
 def test_a_change_that_costs_more_than_it_saves_is_not_made() -> None:
     rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
     regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0, 256.0))
-    # Saved in a minute: 20 tok/s x (1/50 - 1/60) s x 60 s = 4 s. Each in flight waits 256 steps of 1/60 s: 4.27 s.
-    assert follow(rules, regime._replace(smoothed=0.9, held=0.9), 0, 0.0).role is BASELINE
-    assert follow(rules, regime._replace(smoothed=1.0, held=1.0), 0, 0.0).role is SPECULATIVE
+    # Saved in ten minutes: 20 tok/s x (1/50 - 1/60) s x 600 s = 40 s. Each in flight waits 256 x 1/60 s: 4.27 s.
+    assert follow(rules, regime._replace(smoothed=8.0), 0, 0.0).role is BASELINE
+    assert follow(rules, regime._replace(smoothed=16.0), 0, 0.0).role is SPECULATIVE
 
 
 def test_a_change_costs_less_where_answers_are_short() -> None:
@@ -215,15 +215,17 @@ def test_only_what_was_placed_counts_as_demand() -> None:
 def test_more_in_flight_than_was_asked_for_explains_counts_as_demand() -> None:
     # Prefill takes its time, and no curve knows of it: 100 tok/s are asked for, and as many are in flight as at 300.
     rules = shared(of_both({1: 60.0, 16: 320.0}, {1: 40.0, 16: 640.0}))
+    assert at_demand(rules, 20.0, SPECULATIVE) is SPECULATIVE
     held = Paces(speed_curve({1: 60.0, 16: 320.0})).at_demand(300.0) * 300.0
-    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(100.0, 1024.0))
+    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0))
     assert follow(rules, regime, 0, 0.0).role is SPECULATIVE
-    assert follow(rules, regime._replace(demand=Demand(100.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
+    assert follow(rules, regime._replace(demand=Demand(20.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
 
 
 def test_what_is_in_flight_is_the_mean_of_the_same_time() -> None:
-    regime = Regime(smoothed_at_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0))
-    assert aged(regime, DEMAND_S).held == pytest.approx(8.0 - 6.0 * exp(-1.0))
+    rules = shared(TWICE)
+    regime = fresh(rules)._replace(since_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0))
+    assert follow(rules, regime, 0, DEMAND_S).demand.held == pytest.approx(8.0 - 6.0 * exp(-1.0))
 
 
 def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
@@ -235,18 +237,39 @@ def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
     assert after.demand.held == pytest.approx(asked * Paces(speed_curve(THEIRS)).at_demand(asked))
 
 
+# ---------------------------------------------------------------- the demand that lasts
+
+
+def test_the_highest_demand_is_forgotten_slowly() -> None:
+    rules = shared(TWICE)
+    regime = fresh(rules)._replace(demand=Demand(1.0, 1024.0, 256.0, 0.0, 400.0))
+    assert follow(rules, regime, 0, PEAK_S).demand.peak_tok_s == pytest.approx(400.0 * exp(-1.0))
+
+
+@pytest.mark.parametrize(("requests", "begins_anew"), [(1, False), (40, True)])
+def test_the_mean_begins_anew_where_more_come_than_by_chance(requests: int, begins_anew: bool) -> None:
+    rules, regime = shared(TWICE), fresh(shared(TWICE))
+    for second in range(0, 600, 10):
+        regime = decide(rules, regime, snapshot(float(second)), Traits()).regime
+    for _ in range(requests):
+        regime = decide(rules, regime, snapshot(600.0), Traits()).regime
+    demand = follow(rules, regime, 0, 600.5).demand
+    assert (demand.lasted_s == DEMAND_S) is begins_anew
+    assert (demand.lasting_tok_s == demand.tok_s) is begins_anew
+
+
 # ---------------------------------------------------------------- a steep rise
 
 CROSSED = of_both({1: 60.0, 16: 320.0}, {1: 40.0, 16: 640.0, 64: 1600.0})
 
 
-def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 100.0) -> Regime:
+def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 20.0) -> Regime:
     """So many in flight where little was asked for until now."""
-    return Regime(SPECULATIVE, since_s, 2.0, 0.0, held, Demand(tok_s, 1024.0, 256.0, 2.0))
+    return Regime(SPECULATIVE, since_s, 2.0, 0.0, held, Demand(tok_s, 1024.0, 256.0, 0.2))
 
 
 def test_more_in_flight_than_chance_explains_change_the_role_at_once() -> None:
-    assert follow(shared(CROSSED), crowded(8.0), 8, 0.0).role is SPECULATIVE
+    assert follow(shared(CROSSED), crowded(4.0), 4, 0.0).role is SPECULATIVE
     assert follow(shared(CROSSED), crowded(30.0), 30, 0.0).role is BASELINE
 
 
@@ -255,8 +278,8 @@ def test_a_crowd_changes_nothing_within_the_dwell() -> None:
         assert follow(shared(CROSSED), crowded(200.0, since_s=-passed_s), 200, 0.0).role is favoured
 
 
-def test_a_crowd_changes_nothing_where_the_other_would_not_serve_it_sooner_by_half() -> None:
-    nearly = of_both({1: 60.0, 64: 640.0}, {1: 60.0, 64: 760.0})
+def test_a_crowd_changes_nothing_where_the_other_would_not_serve_it_sooner_by_a_tenth() -> None:
+    nearly = of_both({1: 60.0, 64: 640.0}, {1: 60.0, 64: 650.0})
     for held in (10.0, 30.0):
         assert follow(shared(nearly), crowded(held), int(held), 0.0).role is SPECULATIVE
 

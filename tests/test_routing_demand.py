@@ -5,8 +5,8 @@ from math import exp
 import pytest
 from fakes.speeds import shipped
 
-from proxy.model import Demand, Regime, Traits
-from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, MAX_PROMPT_TOKENS, PEAK_S, aged, arrived
+from proxy.model import Regime, Traits
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, MAX_PROMPT_TOKENS, aged, arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.policy import follow
 from proxy.routing.rules import Rules
@@ -45,9 +45,3 @@ def test_prompts_are_counted_once_and_only_what_is_not_cached_where_they_go() ->
     assert aged(regime, DEMAND_S).prompt_tok_s == pytest.approx(regime.demand.prompt_tok_s * exp(-1.0))
     images = arrived(Regime(smoothed_at_s=0.0), Traits(prompt_bytes=50_000_000), 256.0).demand
     assert images.prompt_tok_s == MAX_PROMPT_TOKENS / DEMAND_S
-
-
-def test_the_peak_is_forgotten_slowly() -> None:
-    regime = Regime(smoothed_at_s=0.0, demand=Demand(100.0, 0.0, 256.0, 0.0, 400.0))
-    assert aged(regime, PEAK_S).peak_tok_s == pytest.approx(400.0 * exp(-1.0))
-    assert arrived(regime, Traits(), 256.0).demand.peak_tok_s == 400.0

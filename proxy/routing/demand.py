@@ -8,8 +8,9 @@ from proxy.model import Demand, Regime, Traits
 # which cannot carry it has filled up by then; it still holds some tens of requests at a few a second.
 DEMAND_S = 15.0
 
-# Time constant at which the highest demand is forgotten. Load that rises again and again is remembered from one rise to
-# the next; after a day's end the night is served by who serves it sooner, within half an hour.
+# Time constant at which what happened is forgotten: the highest demand, and who would have served it all sooner. Load
+# that rises again and again is remembered from one rise to the next; after a day's end the night is served by who
+# serves it sooner, within half an hour.
 PEAK_S = 1800.0
 
 # Bytes of a request's body for a token of its context: English and code in JSON.
@@ -25,9 +26,9 @@ def aged(regime: Regime, now_s: float) -> Demand:
     if elapsed_s <= 0.0 or not demand.tok_s:
         return demand
     left = exp(-elapsed_s / DEMAND_S)
-    held = regime.held + (demand.held - regime.held) * left
-    peak_tok_s, prompt_tok_s = demand.peak_tok_s * exp(-elapsed_s / PEAK_S), demand.prompt_tok_s * left
-    return Demand(demand.tok_s * left, demand.context_tokens, demand.answer_tokens, held, peak_tok_s, prompt_tok_s)
+    tok_s, context, answer, held, peak_tok_s, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess = demand
+    tok_s, prompt_tok_s = tok_s * left, prompt_tok_s * left
+    return Demand(tok_s, context, answer, held, peak_tok_s, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess)
 
 
 def unread(traits: Traits, cached: int) -> float:
@@ -38,7 +39,8 @@ def unread(traits: Traits, cached: int) -> float:
 def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> Regime:
     """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
     each of its sequences is expected to generate `tokens`, and of its prompt so many are cached where it goes."""
-    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer, mean_held, peak, prompt_tok_s) = regime
+    role, since_s, smoothed, smoothed_at_s, held, demand = regime
+    before, context, answer, mean_held, peak, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess = demand
     more = traits.weight * tokens / DEMAND_S
     if not more:
         return regime
@@ -47,5 +49,9 @@ def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> R
     context += (told - context) * share
     if told > cached:  # as `unread`, without a call
         prompt_tok_s += (min(told, MAX_PROMPT_TOKENS) - min(cached, MAX_PROMPT_TOKENS)) / DEMAND_S
-    demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held, peak, prompt_tok_s)
+    answer += (tokens - answer) * share
+    lasting_tok_s += more * DEMAND_S / max(lasted_s, DEMAND_S)
+    demand = Demand(
+        before + more, context, answer, mean_held, peak, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess
+    )
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)
