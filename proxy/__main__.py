@@ -33,7 +33,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_check(commands)
     _add_lab(commands, first)
-    _add_status(commands)
+    _add_terminal(commands, first)
     _add_key(commands)
     return parser
 
@@ -106,14 +106,23 @@ def _add_lab(commands: Any, first: Sequence[str]) -> None:
     replay.set_defaults(run=_replay)
 
 
-def _add_status(commands: Any) -> None:
-    status = commands.add_parser("status", help="what a running proxy is doing")
-    status.add_argument("url", nargs="?", default="http://127.0.0.1:29000", metavar="URL", help="its admin port")
-    status.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="holds admin.token; default: CROSSOVER_ADMIN_TOKEN"
-    )
-    status.add_argument("--ca", type=Path, metavar="FILE", help="PEM of the authority behind its certificate (https)")
+def _add_terminal(commands: Any, first: Sequence[str]) -> None:
+    status = commands.add_parser("status", help="what a running proxy is doing; exit code 0 where it serves")
+    explain = commands.add_parser("explain", help="why one request went where it went, and what came of it")
+    top = commands.add_parser("top", help="what a running proxy does, live in the terminal")
+    if {"status", "explain", "top"} & set(first):
+        from proxy.terminal import port  # noqa: PLC0415 - not for those who only serve
+        from proxy.terminal import top as live  # noqa: PLC0415
+
+        live.add_options(top)
+
+        explain.add_argument("request_id", metavar="REQUEST_ID", help="the x-request-id of its answer")
+        for command in (status, explain):
+            port.add_arguments(command)
+            command.add_argument("--json", action="store_true", help="as the operators' port tells it")
     status.set_defaults(run=_status)
+    explain.set_defaults(run=_explain)
+    top.set_defaults(run=_top)
 
 
 def _add_key(commands: Any) -> None:
@@ -195,9 +204,21 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from proxy import check  # noqa: PLC0415
+    from proxy.terminal import status  # noqa: PLC0415
 
-    return check.status(options.url, options.token_file, options.ca)
+    return status.run(options)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from proxy.terminal import explain  # noqa: PLC0415
+
+    return explain.run(options)
+
+
+def _top(options: argparse.Namespace) -> int:
+    from proxy.terminal import top  # noqa: PLC0415
+
+    return top.run(options)
 
 
 def _key(options: argparse.Namespace) -> int:

@@ -1,4 +1,5 @@
-"""The operators' port: metrics, status, decisions, configuration, and the few things an operator may do.
+"""The operators' port: a page for people, metrics, status, decisions, configuration, and the few things that an
+operator may do.
 
 It listens on loopback by default. Where a token is set, every path but /health asks for it; else whoever reaches the
 port may pin, drain and reload.
@@ -13,14 +14,26 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__
+from proxy import __version__, logs
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
-from proxy.model import Because, DecisionRecord, Role
-from proxy.protocol.credentials import carries_token
+from proxy.model import Role
+from proxy.openapi import operators_document
+from proxy.protocol.credentials import carries_token, user_of
+from proxy.watch import Page, Views, Watch, wants_page
 from proxy.wire.ports import NAME
 
-HEALTH = "/health"
-MAX_DECISIONS = 1000
+HEALTH, STREAM = "/health", "/stream"
+PATHS = (
+    *("/metrics", "/status", "/decisions", "/explain/ID", "/history", "/journal", STREAM, "/config"),
+    *("/config/differences", "/curves", "/openapi.json", "/openapi/clients.json"),
+    *("POST /reload", "POST /pin", "POST /drain"),
+)
+# What aiohttp refuses by itself is said in this port's own words.
+MENDS = {
+    404: "this path is not served here; / lists those that are",
+    405: "this path is served with another method; see the Allow header",
+    413: "the body is over 1 MiB; everything that this port takes is short",
+}
 TOKEN_FORM = "send the token of admin.token as `Authorization: Bearer TOKEN`, or as the password of any user"
 PIN_FORM = 'send {"role": "speculative"} or {"role": "baseline"} to pin, {"role": null} to unpin'
 DRAIN_FORM = 'send {"role": "baseline"} or {"role": "speculative"}; add "draining": false to take it back into service'
@@ -31,6 +44,7 @@ class Operable(Protocol):
 
     metrics: Metrics
     logger: FilteringBoundLogger
+    watch: Watch
 
     def reading(self) -> Reading:
         """Everything a scrape shows."""
@@ -44,16 +58,20 @@ class Operable(Protocol):
         """The measured speeds and their verdict."""
         ...
 
-    def decisions(self) -> list[tuple[float, DecisionRecord]]:
-        """Recent decisions with their unix seconds, oldest first."""
-        ...
-
     def token(self) -> str | None:
         """What operators have to send; None where nothing is asked for."""
         ...
 
+    def clients_document(self) -> dict[str, Any]:
+        """The clients' port as an OpenAPI document."""
+        ...
+
     def effective(self) -> str:
         """The configuration in force as YAML, secrets masked."""
+        ...
+
+    async def differences(self) -> dict[str, Any]:
+        """The configuration in force beside the defaults and beside the file as it is now, secrets masked."""
         ...
 
     async def reload(self) -> tuple[bool, list[str]]:
@@ -74,17 +92,23 @@ class Admin:
 
     def __init__(self, app: Operable) -> None:
         self._app = app
+        self._page = Page()
 
     def application(self) -> web.Application:
         """The aiohttp application to serve."""
-        application = web.Application(middlewares=[_refuse_other_sites, self._ask_token, self._tell_failures])
+        application = web.Application(
+            middlewares=[self._tell_refusals, _refuse_other_sites, self._ask_token, self._tell_failures]
+        )
         get, post = application.router.add_get, application.router.add_post
         get("/", self._index)
         get("/metrics", self._metrics)
         get("/status", self._status)
-        get("/decisions", self._decisions)
+        application.router.add_routes([*Views(lambda: self._app.watch).routes(), *self._page.routes()])
         get("/config", self._config)
+        get("/config/differences", self._differences)
         get("/curves", self._curves)
+        get("/openapi.json", self._openapi)
+        get("/openapi/clients.json", self._clients_openapi)
         get(HEALTH, self._health)
         post("/reload", self._reload)
         post("/pin", _asking(self._pin, PIN_FORM))
@@ -97,7 +121,6 @@ class Admin:
         said = request.headers.get("Authorization", "")
         if token is None or request.path == HEALTH or carries_token(said, token):
             return await handler(request)
-        self._app.logger.warning("admin_refused", client=request.remote)
         response = _json({"error": TOKEN_FORM}, status=401)
         # Browsers know Basic, and ask for a user and a password.
         for scheme in ('Basic realm="crossover"', "Bearer"):
@@ -105,18 +128,36 @@ class Admin:
         return response
 
     @web.middleware
+    async def _tell_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Whoever is not let in is told of without a name: what stands there may be a password in the wrong field."""
+        response = await handler(request)
+        if response.status in (401, 403):
+            resource = request.match_info.route.resource
+            path = None if resource is None else resource.canonical  # of ours, not as it was sent
+            address = request.remote
+            logs.audit(self._app.logger, "refused", "port", address=address, path=path, status=response.status)
+        return response
+
+    def _audit(self, request: web.Request, act: str, **told: Any) -> None:
+        user = user_of(request.headers.get("Authorization", ""), self._app.token())
+        logs.audit(self._app.logger, act, "port", address=request.remote, user=user, **told)
+
+    @web.middleware
     async def _tell_failures(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except web.HTTPException:
-            raise
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            return _said_here(error)
         except Exception as error:
             self._app.logger.error("admin_failed", path=request.path, exc_info=error)
             return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
 
-    async def _index(self, _: web.Request) -> web.Response:
-        paths = ["/metrics", "/status", "/decisions", "/config", "/curves", "POST /reload", "POST /pin", "POST /drain"]
-        return _json({"crossover": __version__, "paths": paths})
+    async def _index(self, request: web.Request) -> web.Response:
+        if wants_page(request):
+            return self._page.index(request)
+        return _json({"crossover": __version__, "paths": PATHS})
 
     async def _health(self, _: web.Request) -> web.Response:
         answer = _json({"status": "alive"})
@@ -127,44 +168,66 @@ class Admin:
         return web.Response(body=self._app.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _: web.Request) -> web.Response:
-        return _json({**self._app.status(), **asdict(self._app.reading())})
-
-    async def _decisions(self, request: web.Request) -> web.Response:
-        try:
-            limit = int(request.query.get("limit", "100"))
-        except ValueError:
-            return _json({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
-        recent = self._app.decisions()[-min(max(limit, 1), MAX_DECISIONS) :]
-        return _json({"decisions": [_decision(at_s, record) for at_s, record in reversed(recent)]})
+        return _json(whole_status(self._app))
 
     async def _config(self, _: web.Request) -> web.Response:
         return web.Response(text=self._app.effective(), content_type="application/yaml")
 
+    async def _differences(self, _: web.Request) -> web.Response:
+        return _json(await self._app.differences())
+
     async def _curves(self, _: web.Request) -> web.Response:
         return _json(self._app.curves())
 
-    async def _reload(self, _: web.Request) -> web.Response:
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return _json(operators_document(served(request.app), locked=self._app.token() is not None))
+
+    async def _clients_openapi(self, _: web.Request) -> web.Response:
+        return _json(self._app.clients_document())
+
+    async def _reload(self, request: web.Request) -> web.Response:
         taken, lines = await self._app.reload()
+        self._audit(request, "reload", after=logs.ending(taken), changes=lines if taken else None)
         return _json({"reloaded": taken, "changes" if taken else "problems": lines}, status=200 if taken else 422)
 
-    async def _pin(self, *, role: str | None) -> web.Response:
+    async def _pin(self, request: web.Request, *, role: str | None) -> web.Response:
+        before = self._app.status()["pinned"]
         self._app.pin(None if role is None else Role(role))
+        self._audit(request, "unpin" if role is None else "pin", before=before, after=role)
         return _json({"pinned": role})
 
-    async def _drain(self, *, role: str, draining: bool = True) -> web.Response:
+    async def _drain(self, request: web.Request, *, role: str, draining: bool = True) -> web.Response:
         if not isinstance(draining, bool):
             raise ValueError("draining is true or false")
+        before = {each.role: each.draining for each in self._app.reading().backends}
         self._app.drain_backend(Role(role), draining=draining)
+        self._audit(request, "drain" if draining else "undrain", role=role, before=before[Role(role)], after=draining)
         return _json({"role": role, "draining": draining})
 
 
+def served(application: web.Application) -> set[tuple[str, str]]:
+    """The (method, path) pairs of the port, as OpenAPI writes paths."""
+    routes = application.router.routes()
+    found = {(route.method, route.resource.canonical) for route in routes if route.resource is not None}
+    return {each for each in found if each[0] != "HEAD"}  # which comes with every GET
+
+
+def _said_here(error: web.HTTPException) -> web.Response:
+    """What aiohttp refuses by itself, in the form of this port's errors."""
+    answer = _json({"error": MENDS.get(error.status, error.reason)}, status=error.status)
+    if "Allow" in error.headers:
+        answer.headers["Allow"] = error.headers["Allow"]
+    return answer
+
+
 def _asking(act: Callable[..., Awaitable[web.Response]], form: str) -> Handler:
-    """A handler that calls `act` with the keys of a JSON object; whatever does not fit is answered with the `form`."""
+    """A handler that calls `act` with the request and the keys of its JSON object; whatever does not fit is answered
+    with the `form`."""
 
     async def handler(request: web.Request) -> web.Response:
         try:
             asked = orjson.loads(await request.read())
-            return await act(**asked)
+            return await act(request, **asked)
         except (ValueError, TypeError):
             return _json({"error": form}, status=400)
 
@@ -173,34 +236,19 @@ def _asking(act: Callable[..., Awaitable[web.Response]], form: str) -> Handler:
 
 @web.middleware
 async def _refuse_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A page that an operator happens to visit must not steer the proxy through the operator's browser."""
+    """A page that an operator happens to visit must not steer the proxy through the operator's browser, nor take the
+    places of those who watch."""
     origin = request.headers.get("Origin")
-    if request.method == "POST" and origin is not None and origin.partition("://")[2] != request.host:
+    foreign = origin is not None and origin.partition("://")[2] != request.host
+    foreign = foreign or request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
+    if foreign and (request.method == "POST" or request.path == STREAM):
         return _json({"error": "requests made by other sites are refused; call this port itself"}, status=403)
     return await handler(request)
 
 
-def _decision(at_s: float, record: DecisionRecord) -> dict[str, Any]:
-    decision = record.decision
-    return {
-        "at_s": round(at_s, 3),
-        "request_id": record.request_id,
-        "route": record.route,
-        "weight": record.weight,
-        "attempt": record.attempt,
-        "role": decision.role,
-        "reason": decision.reason,
-        "because": _because(decision.because),
-    }
-
-
-def _because(because: Because) -> dict[str, Any]:
-    told = because._asdict()
-    costs = told.pop("costs")
-    told |= {"speculative_cost_s": because.speculative_cost_s, "baseline_cost_s": because.baseline_cost_s}
-    if costs is not None:
-        told |= {"extrapolated": costs.extrapolated, "baseline_failures": costs.baseline_failures}
-    return told
+def whole_status(app: Operable) -> dict[str, Any]:
+    """The status as JSON tells it, the reading included."""
+    return {**app.status(), **asdict(app.reading())}
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:

@@ -13,8 +13,9 @@ from typing import Any
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__, config, logs, tasks
-from proxy.admin import Admin
+from proxy import __version__, config, logs, tasks, telling
+from proxy.acquaintance import Acquaintance
+from proxy.admin import Admin, whole_status
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, Readiness
@@ -22,13 +23,14 @@ from proxy.front import FrontServer
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
-from proxy.model import ROLES, Change, DecisionRecord, RequestFacts, Role
-from proxy.plan import body_rules, connection_rules, line_rules, patience, plan, queue_rules
-from proxy.protocol.agreement import Disagreement, disagreements
+from proxy.model import Change, RequestFacts, Role
+from proxy.openapi import clients_document
+from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
 from proxy.protocol.fields import raw
-from proxy.reading import read
+from proxy.reading import present, read
 from proxy.relay import Relay
-from proxy.state.backend import Backend
+from proxy.tracing import Tracing
+from proxy.watch import Watch
 from proxy.wire import ports
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
@@ -65,25 +67,26 @@ class App:
         self.phase = Phase.STARTING
         self.reload_failed = False
         self.files = settings.sources.marks  # whose change asks for a reload
-        self.warnings: list[Disagreement] = []
-        self._told_outdated: set[str] = set()
         self._source = source
         self.desk = Desk(plan(settings), time.monotonic)
         self.metrics = Metrics(self.reading)
         self.desk.on_change = self._changed
         self.desk.on_decision = self.metrics.decided
         self.admission = Admission(self.desk, queue_rules(settings))
-        self.pair = Pair(self.desk, self._facts_came)
+        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, lambda: whole_status(self))
+        self.acquaintance = Acquaintance(self.desk, self.watch, logger, settings.sources.curves)
+        self.pair = Pair(self.desk, self.acquaintance.met)
         self._bodies = Bodies(body_rules(settings))
         self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, patience(settings))
         self.relay.on_end = self._ended
+        self._tracing = Tracing()
         self.informer = Informer(self.desk, self.pair, self._bodies)
         self.door = Door(
             relay=self.relay,
             informer=self.informer,
             metrics=self.metrics,
             logger=logger,
-            engines=_engines(settings),
+            engines=engines(settings),
             readiness=self.readiness,
         )
         self._set_gate(settings)
@@ -107,6 +110,7 @@ class App:
 
     async def _start(self) -> None:
         listen, admin = self.settings.listen, self.settings.admin
+        self._tracing.start(self.settings, self.relay, lambda said: self.logger.warning("traces", message=said))
         # Before engines are asked and anyone is served: a second process on this configuration takes nothing.
         await ports.claim("admin", admin.host, admin.port)
         await ports.claim("listen", listen.host, listen.port)
@@ -120,12 +124,13 @@ class App:
             line.start()
         await self._learned.recall()
         self._keeper = tasks.spawn(self._learned.run(), name="learned file")
+        self.watch.start()
         for section, context in (await asyncio.to_thread(config.contexts, self.settings)).items():
             self._tls[section] = TlsPort(
                 context,
                 handshake_s=listen.head_timeout_s,
                 closed=self.metrics.closed,
-                room=self._front.room if section == "listen" else _endless,
+                room=self._front.room if section == "listen" else lambda: float("inf"),
             )
         self.admin_port = await self._listen_admin(admin.host, admin.port)
         try:
@@ -137,13 +142,16 @@ class App:
         self.logger.info(
             "started", version=__version__, host=listen.host, port=self.port, admin=f"{admin.host}:{self.admin_port}"
         )
+        self.watch.note("started", f"Crossover {__version__} serves on port {self.port}.", version=__version__)
 
     async def drain(self, *, settle: bool) -> None:
         """Stop without losing an answer: readiness fails, new requests are still served while load balancers turn
         away (`settle`), then none are, running ones end, and those beyond `drain_s` are ended with an error."""
         timeouts = self.settings.timeouts
         self.phase = Phase.SETTLING
-        self.logger.info("drain_began", in_flight=self.desk.snapshot().in_flight)
+        in_flight = self.desk.snapshot().in_flight
+        self.logger.info("drain_began", in_flight=in_flight)
+        self.watch.note("draining", "The proxy was told to stop: running answers may end.", in_flight=in_flight)
         if settle:
             self._front.leaving = True
             await asyncio.sleep(timeouts.settle_s)
@@ -167,6 +175,7 @@ class App:
         """Close every socket and task. In flight is zero afterwards."""
         await self._end()
         await self._front.close(END_WITHIN_S)
+        await self.watch.stop()
         if self._admin is not None:
             await self._admin.cleanup()
         for port in self._tls.values():
@@ -176,6 +185,7 @@ class App:
             await tasks.end(self._keeper)
             await self._learned.write()
         await self.pair.stop()
+        await self._tracing.stop()
         self.logger.info("stopped", in_flight=self.desk.snapshot().in_flight)
 
     def readiness(self) -> Readiness:
@@ -214,6 +224,7 @@ class App:
         self.reload_failed = False
         self.metrics.reloaded(accepted=True)
         self.logger.info("config_reloaded", changes=changes)
+        self.watch.note("reload", f"The configuration was taken over: {'; '.join(changes) or 'nothing has changed'}.")
         self._caution()
         return True, changes
 
@@ -241,15 +252,17 @@ class App:
     def status(self) -> dict[str, Any]:
         """State and facts beyond the reading."""
         learning = self.desk.learning
+        now = present(self.desk, self.reading(), self.phase)
         return {
             "version": __version__,
             "phase": self.phase,
             "policy": self.desk.rules.effective_policy,
             "pinned": self.desk.rules.operator_pin,
-            "warnings": [{"code": each.code, "message": each.message} for each in self.warnings],
+            "warnings": [{"code": each.code, "message": each.message} for each in self.acquaintance.warnings],
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
+            "sentence": telling.now(now),
             "verdict": config.sentences(self.settings.sources.curves),
             "dropped_in_flight": self._dropped(),
         }
@@ -260,25 +273,33 @@ class App:
         told = None if learning is None else learning.told(self.desk.backends, self.desk.clock())
         return {**config.shown(self.settings.sources.curves), "learned": told}
 
-    def decisions(self) -> list[tuple[float, DecisionRecord]]:
-        """Recent decisions with their unix seconds, oldest first."""
-        offset_s = time.time() - self.desk.clock()  # noqa: TID251 - people want to know when, not how long ago
-        return [(record.at_s + offset_s, record) for record in self.desk.ring]
-
     def token(self) -> str | None:
         """What operators have to send; None where nothing is asked for."""
         token = self.settings.admin.token
         return None if token is None else token.get_secret_value()
 
+    def clients_document(self) -> dict[str, Any]:
+        """The clients' port as an OpenAPI document, as it serves now."""
+        return clients_document(self.door.engines, locked=self.door.gate.clients is not None)
+
     def effective(self) -> str:
         """The configuration in force."""
         return config.effective(self.settings)
+
+    async def differences(self) -> dict[str, Any]:
+        """The configuration in force beside the defaults, and beside the file as it is now."""
+        found = config.beside_defaults(self.settings)
+        try:
+            written = await asyncio.to_thread(self._source)
+        except InvalidConfig as error:
+            return {"set": found, "pending": [], "problems": [str(problem) for problem in error.problems]}
+        return {"set": found, "pending": config.pending(self.settings, written), "problems": []}
 
     # ------------------------------------------------------------ inside
 
     def _adopt(self, settings: Settings) -> None:
         if settings.log != self.settings.log:
-            logs.configure(settings.log.format, settings.log.level)
+            logs.configure(*settings.log.way())
         self.settings, self.files = settings, settings.sources.marks
         self._set_gate(settings)
         self.desk.reload(plan(settings))
@@ -286,10 +307,11 @@ class App:
         self.relay.patience = patience(settings)
         self._bodies.rules = body_rules(settings)
         self._front.adopt(connection_rules(settings))
-        self.door.engines = _engines(settings)
+        self.door.engines = engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
-        self._tell_outdated()
+        self.acquaintance.curves = settings.sources.curves
+        self.acquaintance.tell_outdated()
 
     def _set_gate(self, settings: Settings) -> None:
         clients = settings.sources.clients
@@ -306,6 +328,7 @@ class App:
     def _caution(self) -> None:
         for message in config.cautions(self.settings):
             self.logger.warning("config_caution", message=message)
+            self.watch.note("caution", message)
 
     def _dropped(self) -> dict[str, int]:
         """What still runs on backends that a reload has dropped, by url: such an engine is not to be stopped yet."""
@@ -316,6 +339,7 @@ class App:
         self.reload_failed = True
         self.metrics.reloaded(accepted=False)
         self.logger.error("config_rejected", problems=problems)
+        self.watch.note("reload_failed", f"A changed configuration was refused, the old one holds: {problems[0]}")
         return False, problems
 
     async def _listen_admin(self, host: str, port: int) -> int:
@@ -345,40 +369,5 @@ class App:
 
     def _changed(self, change: Change) -> None:
         self.metrics.changed(change)
+        self.watch.changed(change)
         logs.changed(self.logger, change)
-
-    def _facts_came(self, backend: Backend) -> None:
-        facts = backend.facts
-        if facts is None:
-            return
-        self.logger.info(
-            "engine_seen",
-            role=backend.role.value,
-            version=facts.version,
-            model=facts.model,
-            max_running_requests=facts.max_running_requests,
-            algorithm=facts.speculative_algorithm,
-        )
-        self._tell_outdated()
-        speculative, baseline = (self.desk.backend(role).facts for role in ROLES)
-        if speculative is None or baseline is None:
-            return
-        self.warnings = disagreements(speculative, baseline)
-        for each in self.warnings:
-            self.logger.warning("backends_disagree", code=each.code, message=each.message)
-
-    def _tell_outdated(self) -> None:
-        """Engines come back often and say the same: each difference is told once."""
-        running = {each.role: each.facts.version for each in self.desk.backends if each.facts is not None}
-        for message in config.outdated(self.settings.sources.curves, running):
-            if message not in self._told_outdated:
-                self._told_outdated.add(message)
-                self.logger.warning("curves_outdated", message=message)
-
-
-def _endless() -> float:
-    return float("inf")
-
-
-def _engines(settings: Settings) -> "tuple[Any, ...]":
-    return tuple(sorted({settings.backends.of(role).engine for role in ROLES}))

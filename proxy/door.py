@@ -11,7 +11,15 @@ from itertools import chain
 import orjson
 from structlog.typing import FilteringBoundLogger
 
-from proxy.errors import BodiesFull, CrossoverError, KeyRefused, ShuttingDown, UpgradeRefused, without_frames
+from proxy.errors import (
+    BodiesFull,
+    CrossoverError,
+    KeyRefused,
+    MethodNotAllowed,
+    ShuttingDown,
+    UpgradeRefused,
+    without_frames,
+)
 from proxy.gate import Gate
 from proxy.inform import Informer
 from proxy.metrics import Metrics
@@ -25,6 +33,8 @@ from proxy.wire.request import Request, upgrades
 # A request id of our own: 128 random bits, which two proxies never give twice.
 ID_CHARS = 32
 _PLAIN = Dialect.PLAIN
+_OWN_PATHS = routes.LIVENESS_PATHS | routes.READINESS_PATHS
+_READING = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +95,21 @@ class Door:
             if b"upgrade" in named and upgrades(request):
                 raise UpgradeRefused("upgrades such as WebSocket are not tunnelled; use the HTTP routes")
             if route is None:
-                route = self._find(request)
+                route = self._find(request.method, request.target)
             dialect = route.dialect
             if self.closed:
                 raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
             if route.counts:
                 return await self._relay.carry(request, route, request_id, client_name)
             return await self._answer(request, route, request_id, client_name)
-        except KeyRefused as error:
+        except (KeyRefused, MethodNotAllowed) as error:
             return self._refuse(error, self._dialect(request), request_id, request)
         except CrossoverError as error:
             return self._refuse(without_frames(error), dialect, request_id, request)
 
     def _own(self, request: Request) -> Reply | None:
         """The answer that needs no key: of the proxy's own paths, and to a browser's preflight."""
-        if request.method not in ("GET", "HEAD"):
+        if request.method not in _READING:
             return self.gate.preflight(request, self.engines)
         path = request.target.partition("?")[0]
         if path in routes.LIVENESS_PATHS:
@@ -110,20 +120,27 @@ class Door:
             return _json(200 if state.ready else 503, said)
         return None
 
-    def _find(self, request: Request) -> Route:
+    def _find(self, method: str, target: str) -> Route:
+        if target.partition("?")[0] in _OWN_PATHS:
+            raise MethodNotAllowed("this path is served with GET, HEAD only; use one of these", allow=_READING)
         route: Route | None = None
         for engine in self.engines:
-            found = routes.find(engine, request.method, request.target)
+            found = routes.find(engine, method, target)
             route = route or found
         assert route is not None
         return route
 
     def _dialect(self, request: Request) -> Dialect:
-        """Of one that is not let in, which is told so even where its path is not served."""
-        try:
-            return self._find(request).dialect
-        except CrossoverError:
-            return Dialect.PLAIN
+        """Of one that is not let in, or that comes with a method which its path is not served with."""
+        method = request.method
+        for _ in range(2):
+            try:
+                return self._find(method, request.target).dialect
+            except MethodNotAllowed as error:
+                method = min(error.allow)
+            except CrossoverError:
+                break
+        return Dialect.PLAIN
 
     async def _answer(self, request: Request, route: Route, request_id: str, client_name: str | None) -> Reply:
         response = await self._informer.answer(request, route, request_id, client_name)

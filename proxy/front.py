@@ -9,9 +9,9 @@ import asyncio
 
 from structlog.typing import FilteringBoundLogger
 
+from proxy.closing import CloseReason
 from proxy.errors import CrossoverError, Side
 from proxy.metrics import Metrics
-from proxy.model import CloseReason
 from proxy.wire.arrivals import ConnectionRules, Surplus
 from proxy.wire.client import Client
 from proxy.wire.host import Door

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from proxy.dispatch import Assignment, Desk
 from proxy.errors import UpstreamError
+from proxy.model import Reason, Traits
 from proxy.routing import blame
 from proxy.routing.blame import Fault, Suspicion
 from proxy.routing.breaker import Event
@@ -44,17 +45,26 @@ class Hearing:
     """The attempts of one request. Used in this order: `began`, then either `served`, `refused` or `failed`, or
     `moved` and the same again for the second attempt; `closed` at the end, whatever happened."""
 
-    __slots__ = ("_desk", "_first", "_present", "_record")
+    __slots__ = ("_asked", "_desk", "_first", "_latest", "_present", "_record")
 
     def __init__(self, desk: Desk, record: Record) -> None:
         self._desk = desk
         self._record = record
         self._present: Assignment | None = None  # until its backend is judged
+        self._latest: Assignment | None = None  # also after that
+        self._asked: tuple[Traits, str, float] = (Traits(), "", 0.0)  # with the route, and when first given a place
         self._first: tuple[Assignment, Trouble] | None = None  # the same of the attempt before
 
-    def began(self, assignment: Assignment) -> None:
+    @property
+    def url(self) -> str | None:
+        """Which backend the latest attempt was made on; None where none was."""
+        return None if self._latest is None else self._latest.backend.url
+
+    def began(self, assignment: Assignment, traits: Traits, route: str) -> None:
         """An attempt is made."""
-        self._present = assignment
+        if self._latest is None:
+            self._asked = (traits, route, assignment.lease.opened_at_s)
+        self._present = self._latest = assignment
 
     def moved(self, trouble: Trouble) -> None:
         """The attempt failed, and the request goes to the other backend: what happens there will tell whose fault."""
@@ -66,21 +76,28 @@ class Hearing:
 
     def served(self) -> None:
         """The present attempt's answer is good, so that an earlier failure was its backend's own."""
+        if self._latest is not None:
+            self._desk.taken(self._latest, self._asked[0])
         if self._first is not None:
             self._judge_first(Fault.BACKEND)
 
     def refused(self) -> None:
         """The present backend calls the request itself wrong: an earlier one may have stumbled over just that."""
+        if self._latest is not None:
+            self._desk.refused(self._latest, *self._asked)
         self._judge_first(Fault.REQUEST)
 
     def failed(self, trouble: Trouble) -> None:
         """The present attempt failed and no other is made.
 
         A request that failed on both sides is taken to be the cause itself: neither backend is blamed, unless it
-        could not even be reached.
+        could not even be reached. So is one that no other backend can be asked to serve, since one alone has the state
+        that it names: nothing would ever show that it, and not the backend, is to blame. A backend that fails others
+        too is seen by them.
         """
         both = self._first is not None and self._first[1].doubtful and trouble.doubtful
-        fault = Fault.REQUEST if both else Fault.UNKNOWN
+        tied = self._present is not None and self._present.decision.reason is Reason.STATE
+        fault = Fault.REQUEST if both or tied else Fault.UNKNOWN
         self._judge_first(fault)
         self.judge(self._blame(trouble, fault))
 

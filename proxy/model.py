@@ -4,7 +4,8 @@ What is made anew for every request so that it can be decided and counted is a N
 slots, and built in less than half the time. Everything else is a dataclass.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -22,13 +23,13 @@ class Role(StrEnum):
 
 
 ROLES = (Role.SPECULATIVE, Role.BASELINE)
-# By these names wherever a request passes: Python 3.11 takes ten times as long to find a member through its class, and
-# a decision names some twenty. The files that decide bind members of other enums in the same way.
+# By these names wherever a request passes: Python 3.11 takes ten times as long to find a member through its class. The
+# files that decide bind members of other enums in the same way.
 SPECULATIVE, BASELINE = ROLES
 
 
 class Outcome(StrEnum):
-    """How a lease ended. Every lease is settled with exactly one of these."""
+    """How a lease ended: every one with exactly one of these."""
 
     FINISHED = "finished"
     FAILED_BEFORE_COMMIT = "failed_before_commit"
@@ -145,9 +146,9 @@ class BackendLoad(NamedTuple):
     """One backend at one instant, as the decision sees it.
 
     `in_flight` counts sequences leased and not settled, lingering ones included; `max_in_flight` is the limit in
-    force (None: no limit known); `recent_failures` weighs as load, so that a backend that fails fast does not look
-    idle. `eligible` is health, circuit and the operator's wish together; `recovered_s` is how long ago the backend
-    came back from being down or from an open circuit (seconds; None: it never was).
+    force (None: none known); `recent_failures` weighs as load, so that one that fails fast looks busy. `eligible` is
+    health, circuit and the operator's wish together, `out` which of them says no; `recovered_s` is how long ago the
+    backend came back from being down or from an open circuit (seconds; None: it never was).
     """
 
     role: Role
@@ -156,6 +157,7 @@ class BackendLoad(NamedTuple):
     recent_failures: int = 0
     eligible: bool = True
     recovered_s: float | None = None
+    out: str | None = None
 
 
 class LoadSnapshot(NamedTuple):
@@ -189,7 +191,8 @@ class Demand(NamedTuple):
     seconds ago, and `held` that of the sequences in flight over the same time. `peak_tok_s` is what the highest demand
     of late has faded to. `spread` tells how far the demand of the last seconds is from the mean by chance (see
     lasting.py). `excess` is how many more sequences speculative would have held than baseline, each alone, in sequences
-    times seconds of late."""
+    times seconds of late. All this is as of `looked_at_s`, monotonic seconds; `flown` are the sequences in flight times
+    seconds since then."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
@@ -201,6 +204,8 @@ class Demand(NamedTuple):
     lasted_s: float = 0.0
     spread: float = 0.0
     excess: float = 0.0
+    looked_at_s: float = float("-inf")
+    flown: float = 0.0
 
 
 NO_DEMAND = Demand()
@@ -226,10 +231,8 @@ class Costs(NamedTuple):
     """What a request was predicted to add on either backend: seconds of delay, its own and that of all others there.
 
     Policy consolidate tells how long an answer would take if that backend served all demand; infinite: more than it was
-    measured to give.
-
-    `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are recent failures of
-    the baseline backend, which weigh as load on it.
+    measured to give. `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are
+    recent failures of the baseline backend, which weigh as load on it.
     """
 
     speculative_s: float
@@ -241,23 +244,26 @@ class Costs(NamedTuple):
 class Because(NamedTuple):
     """The numbers a decision was made on, for header, log and ring buffer. Counts are before the new request.
 
-    `recent_failures` are the speculative backend's, which weigh as load on it. `costs` are None where no measured
-    curves tell them. The two after them are the tokens of the prompt that either engine was believed to have cached;
-    `learned` says that the curves were corrected by live traffic.
+    What the policy in force does not look at is None. `recent_failures` are the speculative backend's, which weigh as
+    load on it. `costs` are None where no measured curves tell them. The two after them are the tokens of the prompt
+    that either engine was believed to have cached; `learned` says that the curves were corrected by live traffic. The
+    last two say why a backend took nothing new (routing/out.py).
     """
 
     policy: Policy
     speculative_in_flight: int
     baseline_in_flight: int
-    smoothed: float
-    enter_at: int
-    leave_at: int
-    regime: Role
+    smoothed: float | None
+    enter_at: int | None
+    leave_at: int | None
+    regime: Role | None
     recent_failures: int = 0
     costs: Costs | None = None
     speculative_cached: int = 0
     baseline_cached: int = 0
     learned: bool = False
+    speculative_out: str | None = None
+    baseline_out: str | None = None
 
     @property
     def speculative_cost_s(self) -> float | None:
@@ -312,10 +318,9 @@ class EngineFacts:
 class EngineLoad:
     """One poll of an engine's own load. `at_s` is the engine's wall-clock instant of the snapshot, unix seconds.
 
-    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) summed
-    over data-parallel `ranks`, which step side by side; None where the engine has none. `kv_tokens` is how many tokens
-    its cache holds, over all ranks. `generated` are the tokens that it has generated since its start, None where it
-    does not say.
+    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) over those
+    data-parallel `ranks` that tell any, which step side by side; None where none does. `kv_tokens` is how many tokens
+    its cache holds, over all ranks; `generated` what it has generated since its start, None where it does not say.
     """
 
     running: int
@@ -337,8 +342,9 @@ class RequestFacts(NamedTuple):
     `client_name` the name of the client's key in the keys file, None where no key is asked for. `ttft_s` is request
     head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
     added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
-    the request, `first_failure` of the one for which it moved to the other backend. One is made for each request: as a
-    tuple that takes a third of what a frozen dataclass of so many fields takes.
+    the request, `first_failure` of the one for which it moved; `url` is of the backend that had it last, whose role a
+    reload may have changed since; `held_up` says that the client took the answer slower than it came, so that its
+    durations are no word on the backend.
     """
 
     request_id: str
@@ -359,6 +365,8 @@ class RequestFacts(NamedTuple):
     usage: Usage = Usage()
     client: str | None = None
     client_name: str | None = None
+    url: str | None = None
+    held_up: bool = False
 
 
 class ChangeKind(StrEnum):
@@ -374,24 +382,14 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant."""
+    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant; `numbers` say
+    why it came, where that is worth telling."""
 
     kind: ChangeKind
     role: Role | None
     before: str
     after: str
-
-
-class CloseReason(StrEnum):
-    """Why the proxy ended a connection without an answer; a closed set, used as metric label."""
-
-    SILENT = "silent"
-    IDLE = "idle"
-    UNREAD = "unread"
-    FLOODED = "flooded"
-    OVER_LIMIT = "over_limit"
-    HANDSHAKE_FAILED = "handshake_failed"
-    HANDSHAKE_LATE = "handshake_late"
+    numbers: Mapping[str, float | str] = field(default_factory=dict)
 
 
 class DecisionRecord(NamedTuple):

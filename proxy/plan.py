@@ -3,6 +3,7 @@
 from proxy.config import Settings
 from proxy.dispatch import BackendPlan, Plan
 from proxy.model import ROLES, Role
+from proxy.protocol.routes import EngineKind
 from proxy.wire.admission import QueueRules
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.body import BodyRules
@@ -78,3 +79,8 @@ def _line(settings: Settings, role: Role) -> LineRules:
         interval_s=settings.health.interval_s,
         timeout_s=settings.health.timeout_s,
     )
+
+
+def engines(settings: Settings) -> tuple[EngineKind, ...]:
+    """The kinds of engine behind the proxy, each once."""
+    return tuple(sorted({settings.backends.of(role).engine for role in ROLES}))

@@ -1,11 +1,21 @@
-"""One look at the desk for a scrape or a status page: counts, circuits, health and what the engines say."""
+"""One look at the desk for a scrape or a status page: counts, circuits, health and what the engines say.
+
+What is said of it in words is in telling/.
+"""
 
 from proxy.dispatch import Desk
 from proxy.metrics import BackendReading, Reading
+from proxy.model import BackendLoad, Traits
+from proxy.routing import policy, ramp
+from proxy.routing.out import Out
+from proxy.routing.rules import Rules
 from proxy.state.backend import Backend
+from proxy.telling import Present, Side
 
 # Engines are asked every second by default; after this silence their own numbers are not shown any more.
 FRESH_S = 10.0
+# A request without wishes, of one sequence, and the route whose answers are as long as most.
+PLAIN, USUAL_ROUTE = Traits(), "/v1/chat/completions"
 
 
 def read(
@@ -15,6 +25,8 @@ def read(
     desk.follow()
     now_s = desk.clock()
     regime, learning = desk.regime, desk.learning
+    measured_gain, learned_gain = (None, None) if learning is None else learning.gains()
+    why = None if learning is None else learning.harm.last
     return Reading(
         backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
         regime=regime.role,
@@ -28,6 +40,11 @@ def read(
         ready=ready,
         reload_failed=reload_failed,
         learning_suspended=None if learning is None else learning.suspended(now_s),
+        measured_gain=measured_gain,
+        learned_gain=learned_gain,
+        suspension_predicted_s=None if why is None else why.predicted_s,
+        suspension_seen_s=None if why is None else why.seen_s,
+        suspension_answers=None if why is None else why.answers,
     )
 
 
@@ -54,4 +71,52 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
         drift=backend.drift() if fresh else None,
         accept_length=load.accept_length if load is not None else None,
         learned_ratio=None if desk.learning is None else desk.learning.ratio(backend),
+        engine_change_age_s=None if backend.changed_at_s is None else now_s - backend.changed_at_s,
+        curves_outdated=_outdated(desk, backend),
     )
+
+
+def _outdated(desk: Desk, backend: Backend) -> bool | None:
+    curves, facts = desk.rules.curves, backend.facts
+    measured = None if curves is None else curves.versions.get(backend.role)
+    if measured is None or facts is None or facts.version is None:
+        return None
+    return facts.version != measured
+
+
+def present(desk: Desk, reading: Reading, phase: str) -> Present:
+    """What is to be said of a reading just taken, of a proxy in this phase of its life."""
+    rules = desk.rules
+    snapshot = desk.snapshot()
+    speculative, baseline = (
+        Side(load.role, load.in_flight, load.max_in_flight, _out(rules, load))
+        for load in (snapshot.speculative, snapshot.baseline)
+    )
+    # Decided by the rules themselves, so that what is said cannot differ from what happens.
+    plain = policy.decide(rules, desk.regime, snapshot, PLAIN, expected_tokens=desk.answers.expected(USUAL_ROUTE))
+    return Present(
+        policy=rules.effective_policy,
+        speculative=speculative,
+        baseline=baseline,
+        phase=phase,
+        pinned=rules.operator_pin,
+        pin=rules.pin,
+        regime=reading.regime,
+        regime_age_s=reading.regime_age_s,
+        smoothed=reading.smoothed,
+        enter_at=reading.enter_at,
+        leave_at=reading.leave_at,
+        waiting=reading.waiting,
+        learning_suspended=bool(reading.learning_suspended),
+        next=plain.role,
+        costs=plain.because.costs,
+    )
+
+
+def _out(rules: Rules, load: BackendLoad) -> str | None:
+    """Why a backend does not take all it would be sent, in the words of telling."""
+    if load.out is not None:
+        return load.out
+    if load.max_in_flight is not None and load.in_flight >= load.max_in_flight:
+        return Out.FULL
+    return Out.RAMPING if ramp.is_on(rules, load) else None

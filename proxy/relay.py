@@ -3,7 +3,7 @@
 What happens to one of them is in trip.py.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from proxy.dispatch import Desk
@@ -19,17 +19,19 @@ from proxy.wire.request import Request
 
 
 class Relay(Means):
-    """Carries requests. `on_end` gets the facts of every request that was decided on, when it has ended."""
+    """Carries requests. `on_end` gets the facts of every request that was decided on, when it has ended; `trip` is what
+    each is carried by."""
 
     def __init__(self, desk: Desk, admission: Admission, pair: Pair, bodies: Bodies, patience: Patience) -> None:
         super().__init__(desk, admission, pair, bodies, patience)
+        self.trip: Callable[[Means, Request, Route, str, str | None], Trip] = Trip
 
     def carry(
         self, request: Request, route: Route, request_id: str, client_name: str | None = None
     ) -> Coroutine[Any, Any, Reply | None]:
         """Carry one request to its end: the reply, None where an answer was passed on; or it is cancelled with its
         client. The key of a client with a name was for the proxy and goes no further."""
-        return Trip(self, request, route, request_id, client_name).run()
+        return self.trip(self, request, route, request_id, client_name).run()
 
     def end_all(self) -> None:
         """End every request that still runs, with an error event where its answer has begun."""

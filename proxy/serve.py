@@ -94,10 +94,10 @@ async def serve(
     settings: Settings, source: Callable[[], Settings], *, greet: Callable[[App], None] | None = None
 ) -> int:
     """Run one proxy to its end; the exit code. The files that settings come from are watched."""
-    logger = logs.configure(settings.log.format, settings.log.level)
+    logger = logs.configure(*settings.log.way())
     asyncio.get_running_loop().set_exception_handler(logs.loop_failed(logger))
     app = App(settings, logger, source)
-    signals = _Signals(app.reload)
+    signals = _Signals(_reloading(app, "signal"))
     try:
         await app.start()
     except ConfigError as error:
@@ -107,13 +107,23 @@ async def serve(
     collect_from_here()
     if greet is not None:
         greet(app)
-    watcher = tasks.spawn(watch(lambda: app.files, app.reload), name="config watch")
+    watcher = tasks.spawn(watch(lambda: app.files, _reloading(app, "file")), name="config watch")
     try:
         await _until_signalled(app, signals)
     finally:
         await tasks.end(watcher)
         await app.stop()
     return OK
+
+
+def _reloading(app: App, via: str) -> Callable[[], Awaitable[None]]:
+    """A reload that nobody asks for on the port; nobody is there to be told of it but the log."""
+
+    async def reload() -> None:
+        taken, lines = await app.reload()
+        logs.audit(app.logger, "reload", via, after=logs.ending(taken), changes=lines if taken else None)
+
+    return reload
 
 
 class _Signals:

@@ -160,6 +160,8 @@ class Trip:
             usage,
             self._request.peer or None,
             self._client_name,
+            self._hearing.url,
+            passage is not None and passage.held_up,
         )
 
     # ------------------------------------------------------------ read, admit, assign
@@ -195,7 +197,7 @@ class Trip:
     async def _try(self, assignment: Assignment) -> Reply | None:
         while True:
             self._assignment, self._decision = assignment, assignment.decision
-            self._hearing.began(assignment)
+            self._hearing.began(assignment, self._traits, self._route.template)
             line = self._means.pair.line(assignment.backend)
             line.users += 1
             try:

@@ -1,4 +1,4 @@
-"""Writes what the code tells: config/crossover.yaml and, in docs/, configuration.md, crossover.schema.json, metrics.md.
+"""Writes what the code tells: config/crossover.yaml and, in docs/, configuration, metrics, logs and the schemas.
 
 Usage: .venv/bin/python scripts/docs.py [--check]; --check writes nothing and exits 1 when a file is stale. The words
 about single keys are not here: they are the docstrings in proxy/config/settings.py.
@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from docs_logs import line_schema, logs_page  # noqa: E402 - beside this file
 from docs_metrics import metrics_page  # noqa: E402 - beside this file
 
 from proxy.config import RESTART_KEYS  # noqa: E402 - the tree's own package, wherever this is run from
@@ -103,6 +104,8 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "configuration.md": "\n".join((PAGE_HEAD, *page_lines(()))).rstrip() + "\n",
         ROOT / "docs" / "crossover.schema.json": json.dumps(schema(), indent=2) + "\n",
         ROOT / "docs" / "metrics.md": metrics_page(),
+        ROOT / "docs" / "logs.md": logs_page(),
+        ROOT / "docs" / "request_settled.schema.json": json.dumps(line_schema(), indent=2) + "\n",
     }
 
 

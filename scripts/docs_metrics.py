@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 import proxy.app  # noqa: F401 - the whole error tree is known only once every part is loaded
+from proxy.closing import CloseReason
 from proxy.errors import ConfigError, CrossoverError
 from proxy.metrics import ERROR_EVENT, OTHER, Family, Metrics
-from proxy.model import CloseReason, Outcome, Reason
+from proxy.model import Outcome, Reason
 
 HEAD = """\
 # Metrics

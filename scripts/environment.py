@@ -1,8 +1,8 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|calibrate|dev|fuzz|real|clients; fuzzing has .venv-fuzz for itself, since it needs a newer
-Python, and real engines and clients have theirs, since nothing of theirs belongs beside the proxy. Runs on a bare
-Python 3.11+, so it imports the standard library alone. Deciding that .venv is current already is environment.sh,
+Usage: environment.py run|calibrate|otel|top|dev|fuzz|real|clients|peers; fuzzing has .venv-fuzz for itself, since it
+needs a newer Python, and real engines, clients and peers have theirs, since nothing of theirs belongs beside the proxy.
+Runs on a bare Python 3.11+, so it imports the standard library alone. Deciding that .venv is current is environment.sh,
 which costs no interpreter.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Kinds that have an environment of their own, `.venv-KIND`.
-APART = ("fuzz", "real", "clients")
+APART = ("fuzz", "real", "clients", "peers")
 HOME = ROOT / (f".venv-{sys.argv[1]}" if sys.argv[1:] in [[kind] for kind in APART] else ".venv")
 PYTHON = HOME / "bin" / "python"
 
@@ -29,10 +29,13 @@ HELD = HOME / ".setting-up"
 STAMPS = {
     "run": ("run",),
     "calibrate": ("calibrate", "run"),
-    "dev": ("dev", "calibrate", "run"),
+    "otel": ("otel", "run"),
+    "top": ("top", "run"),
+    "dev": ("dev", "calibrate", "otel", "top", "run"),
     "fuzz": ("fuzz",),
     "real": ("real",),
     "clients": ("clients",),
+    "peers": ("peers",),
 }
 
 # uv trusts its own list of authorities unless told otherwise; the machine's is the one that pip and the operator know.
@@ -63,7 +66,7 @@ def is_current(kind: str) -> bool:
 
 
 def lock_file(kind: str) -> Path:
-    """The lock of one kind: `run`, `calibrate`, `dev`, `fuzz`, `real` or `clients`."""
+    """The lock of one kind, as the usage above names them."""
     return ROOT / "requirements" / f"{kind}.lock"
 
 

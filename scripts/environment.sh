@@ -4,10 +4,13 @@
 #   . "$root/scripts/environment.sh"    with $root, the tree's top, set
 #   environment run                     what serving needs (requirements/run.lock)
 #   environment calibrate               that, and what `crossover calibrate` fits and draws with (requirements/calibrate.lock)
+#   environment otel                    that of run, and what traces are made and sent with (requirements/otel.lock)
+#   environment top                     that of run, and what `crossover top` draws with (requirements/top.lock)
 #   environment dev                     that, and what testing and checking need (requirements/dev.lock)
 #   environment fuzz                    that, and what fuzzing needs, in .venv-fuzz (requirements/fuzz.lock)
 #   environment real                    two real engines and their weights, in .venv-real (requirements/real.lock)
 #   environment clients                 SDKs that tests run beside the proxy, in .venv-clients (requirements/clients.lock)
+#   environment peers                   what tests of other projects need, in .venv-peers (requirements/peers.lock)
 #
 # PYTHON=/path/to/python chooses the interpreter that .venv is made with; remove .venv to choose anew.
 
@@ -15,7 +18,7 @@ environment() {
     home=.venv oldest=11
     if [ "$1" = fuzz ]; then
         home=.venv-fuzz oldest=12 # atheris has no wheel for an older one
-    elif [ "$1" = real ] || [ "$1" = clients ]; then
+    elif [ "$1" = real ] || [ "$1" = clients ] || [ "$1" = peers ]; then
         home=.venv-$1
     fi
     if [ -x "$root/$home/bin/python" ] && cmp -s "$root/requirements/$1.lock" "$root/$home/.$1.lock"; then

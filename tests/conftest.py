@@ -15,6 +15,8 @@ settings.load_profile("crossover")
 LONGEST = ("test_storm", "test_leaks")
 # Long enough for some dozens of kills and reloads.
 STORM_S = 60.0
+# Of load before the dashboard's queries are asked (tests/ops): some scrapes of everything.
+OPS_S = 3.0
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -26,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     storm = parser.getgroup("storm", "the storm of every fault (tests/cases/test_storm.py)")
     storm.addoption("--storm-seconds", type=float, default=STORM_S, help="how long each storm lasts")
     storm.addoption("--storm-seed", type=int, action="append", help="the seed of a storm; may be given several times")
+    parser.addoption("--ops-seconds", type=float, default=OPS_S, help="how long tests/ops load the demo")
     storm.addoption("--storm-figures", help="file to write the figures of the last storm to, as JSON")
 
 

@@ -1,6 +1,7 @@
 """The operators' port shows what is, and does what it is told or says how to ask."""
 
 import contextlib
+import io
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from fakes.reloading import staged
 from fakes.until import until
 
 from proxy import logs, tasks
-from proxy.admin import DRAIN_FORM, PIN_FORM
+from proxy.admin import DRAIN_FORM, MENDS, PIN_FORM
 from proxy.app import App
 from proxy.config import InvalidConfig, Settings, from_mapping
 from proxy.config.problems import Problem
@@ -71,9 +72,11 @@ async def test_the_index_names_every_path(desk: Desk) -> None:
     status, index = await desk.get("/")
     assert status == 200
     assert index["crossover"]
+    await ask(desk.app.port, request("/v1/chat/completions", chat(), "x-request-id: ID"))
     for path in index["paths"]:
         if not path.startswith("POST "):
-            assert (await desk.get(path))[0] == 200
+            async with desk.session.get(f"http://127.0.0.1:{desk.app.admin_port}{path}") as answer:
+                assert answer.status == 200, path
 
 
 async def test_metrics_are_prometheus_text(desk: Desk) -> None:
@@ -175,7 +178,7 @@ async def test_an_engine_newer_than_its_speeds_is_told_once(tmp_path: Path, caps
     sections = {"routing": {"curves_file": str(path)}, "log": {"level": "warning"}}
     async with operated(**sections) as desk:
         for backend in desk.app.desk.backends:
-            desk.app._facts_came(backend)
+            desk.app.acquaintance.met(backend)
         assert (await desk.post("/reload"))[0] == 200
     lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
     (told,) = [line["message"] for line in lines if line["event"] == "curves_outdated"]
@@ -331,6 +334,25 @@ async def test_a_page_of_this_port_may_steer(desk: Desk) -> None:
 @pytest.mark.parametrize("path", ["/reload", "/pin", "/drain"])
 async def test_nothing_is_done_by_looking(desk: Desk, path: str) -> None:
     assert (await desk.get(path))[0] == 405
+
+
+async def test_what_is_not_served_is_told_in_the_form_of_every_error(desk: Desk) -> None:
+    assert await desk.get("/nothing") == (404, {"error": MENDS[404]})
+    assert await desk.get("/pin") == (405, {"error": MENDS[405]})
+    where = f"http://127.0.0.1:{desk.app.admin_port}/pin"
+    async with desk.session.get(where) as answer:
+        assert answer.headers["allow"] == "POST"
+    async with desk.session.post(where, data=io.BytesIO(bytes(2 << 20))) as answer:
+        assert (answer.status, await answer.json()) == (413, {"error": MENDS[413]})
+
+
+async def test_both_ports_are_described(desk: Desk) -> None:
+    status, own = await desk.get("/openapi.json")
+    assert (status, own["openapi"]) == (200, "3.1.0")
+    assert "/openapi.json" in own["paths"]
+    status, clients = await desk.get("/openapi/clients.json")
+    assert (status, clients["openapi"]) == (200, "3.1.0")
+    assert "/v1/chat/completions" in clients["paths"]
 
 
 async def test_the_clients_port_has_none_of_it(desk: Desk) -> None:

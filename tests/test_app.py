@@ -111,8 +111,8 @@ async def test_decisions_have_the_wall_clocks_time(monkeypatch: pytest.MonkeyPat
         await stage.ask()
         [record] = stage.app.desk.ring
         stage.app.desk.clock = lambda: record.at_s + 100.0
-        monkeypatch.setattr("proxy.app.time", SimpleNamespace(time=lambda: 1_800_000_000.0))
-        [(at_s, _)] = stage.app.decisions()
+        monkeypatch.setattr("proxy.watch.watch.time", SimpleNamespace(time=lambda: 1_800_000_000.0))
+        [(at_s, _)] = stage.app.watch.decisions()
         assert at_s == pytest.approx(1_799_999_900.0, abs=0.001)
         assert record.decision.role is Role.SPECULATIVE
 

@@ -1,4 +1,4 @@
-"""`crossover check` tells every mistake at once, or what would be in force; `crossover status` what a proxy does."""
+"""`crossover check` tells every mistake at once, or what would be in force."""
 
 import argparse
 import asyncio
@@ -8,16 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import orjson
 import pytest
 import yaml
-from fakes.background import in_background
 from fakes.curves import NAME, context, measured, one_sided, write
 from fakes.engine import FakeEngine
-from fakes.proxy import running, settings
 
 from proxy import check
-from proxy.protocol.client_keys import line_for
 
 MISTAKEN = """\
 listen:
@@ -189,91 +185,12 @@ async def test_engines_newer_than_their_speeds_are_told(tmp_path: Path, capsys: 
     ]
 
 
-# ---------------------------------------------------------------- status
-
-
-def test_status_prints_what_a_running_proxy_tells(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    monkeypatch.delenv("no_proxy", raising=False)
-    chosen = settings("http://127.0.0.1:1", "http://127.0.0.1:2")
-    with in_background(running(chosen)) as app:
-        assert check.status(f"http://127.0.0.1:{app.admin_port}/") == 0
-    told = orjson.loads(capsys.readouterr().out)
-    assert (told["phase"], told["ready"]) == ("serving", False)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "not a url", "ftp://127.0.0.1:1"])
-def test_status_says_when_nobody_answers(capsys: pytest.CaptureFixture[str], url: str) -> None:
-    assert check.status(url) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "is this its admin port?" in said.err
-
-
-async def test_status_says_when_something_else_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"220 mail ready\r\n")
-        writer.close()
-
-    async with await asyncio.start_server(garbage, "127.0.0.1", 0) as server, FakeEngine() as engine:
-        for port in (server.sockets[0].getsockname()[1], engine.port):
-            engine.script = lambda exchange: exchange.answer(b"{}", "404 Not Found")
-            assert await asyncio.to_thread(check.status, f"http://127.0.0.1:{port}") == 1
-            assert "is this its admin port?" in capsys.readouterr().err
-
-
 def test_what_is_allowed_and_rarely_meant_is_a_warning_and_no_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = config_of("http://10.0.0.1:1", "http://10.0.0.2:2") + 'admin: {host: "0.0.0.0"}\n'
     assert check.run(options(written(tmp_path, text))) == 0
     assert "# warning: admin.host: 0.0.0.0 may be reached from other machines" in capsys.readouterr().out
-
-
-def test_a_token_file_that_is_not_there_is_named_and_counts_from_the_current_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = tmp_path / "nosuch"
-    assert check.status("http://127.0.0.1:1", missing) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"--token-file names no regular file ({missing}); mend: ")
-    assert "configuration" not in said
-
-
-def test_a_wrong_token_is_told_apart_from_a_missing_one_by_where_it_came_from(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(check.TOKEN_VARIABLE, raising=False)
-    wrong = tmp_path / "token"
-    wrong.write_text("not-this-one\n")
-    chosen = settings("http://127.0.0.1:1", "http://127.0.0.1:2", admin={"token": "a-token-of-operators"})
-    with in_background(running(chosen)) as app:
-        url = f"http://127.0.0.1:{app.admin_port}"
-        assert check.status(url) == check.status(url, wrong) == 1
-        monkeypatch.setenv(check.TOKEN_VARIABLE, "nor-this")
-        assert check.status(url) == 1
-    missing, of_file, of_variable = capsys.readouterr().err.splitlines()
-    assert "give --token-file" in missing
-    assert f"the token of --token-file {wrong} is wrong" in of_file
-    assert f"the token of {check.TOKEN_VARIABLE} is wrong" in of_variable
-
-
-def test_the_clients_port_is_known_as_the_wrong_one_with_and_without_its_keys(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(check.TOKEN_VARIABLE, "a-token-of-operators")
-    keys = tmp_path / "keys"
-    keys.write_text(line_for("alpha", "crossover_x"))
-    for listen in ({}, {"api_keys_file": str(keys)}):
-        chosen = settings("http://127.0.0.1:1", "http://127.0.0.1:2", listen=listen)
-        with in_background(running(chosen)) as app:
-            assert check.status(f"http://127.0.0.1:{app.port}") == 1
-        said = capsys.readouterr().err
-        assert "is this its admin port?" in said
-        assert "token" not in said
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:

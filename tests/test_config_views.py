@@ -7,9 +7,21 @@ import pytest
 import yaml
 from fakes.certificates import Files
 
-from proxy.config import RESTART_KEYS, Change, Settings, differences, effective, from_mapping, needs_restart, override
+from proxy.config import (
+    RESTART_KEYS,
+    Change,
+    Settings,
+    beside_defaults,
+    differences,
+    effective,
+    from_mapping,
+    needs_restart,
+    override,
+    pending,
+)
 from proxy.config.problems import dotted
 from proxy.config.reference import key_paths
+from proxy.config.views import MASK
 
 KEYS = {"speculative": "sk-one", "baseline": "sk-two"}
 
@@ -117,3 +129,20 @@ def test_keys_of_a_section_that_comes_or_goes_are_differences(tmp_path: Path) ->
     came = [(each.key, each.old) for each in differences(plain, secure)]
     assert came == [("admin.tls.cert_file", None), ("admin.tls.key_file", None)]
     assert [(each.key, each.new) for each in differences(secure, plain)] == came
+
+
+def test_keys_that_were_set_are_told_beside_their_defaults_and_no_others() -> None:
+    told = beside_defaults(settings(routing={"leave_at": 12}, admin={"token": "sesame"}))
+    assert told == [
+        {"key": "admin.token", "value": MASK, "default": None},
+        {"key": "routing.leave_at", "value": 12, "default": 9},
+    ]
+
+
+def test_what_the_file_would_change_is_told_with_what_only_a_restart_takes_over() -> None:
+    one, other = settings(), settings(listen={"port": 1234}, routing={"leave_at": 12})
+    assert pending(one, one) == []
+    assert pending(one, other) == [
+        {"key": "listen.port", "in_force": 30000, "in_file": 1234, "needs_restart": True},
+        {"key": "routing.leave_at", "in_force": 9, "in_file": 12, "needs_restart": False},
+    ]

@@ -68,6 +68,26 @@ def test_counters_that_fall_say_that_an_engine_has_begun_anew() -> None:
     assert rig.desk.holder(ASKS.state) is None
 
 
+def test_fewer_tokens_than_before_say_so_too_of_an_engine_that_counts_nothing_else() -> None:
+    rig = holding()
+    baseline = rig.desk.backend(BASELINE)
+    for generated in (100.0, None, 100.0, 200.0):
+        rig.desk.observe_load(baseline, EngineLoad(0, 0, generated=generated))
+        assert rig.desk.holder(ASKS.state) is BASELINE
+    rig.desk.observe_load(baseline, EngineLoad(0, 0, generated=3.0))
+    assert rig.desk.holder(ASKS.state) is None
+
+
+@pytest.mark.parametrize("told", [{"moments": (100.0, 1, 1, 1, 1, 1)}, {"generated": 100.0}])
+def test_a_rank_that_is_missing_from_the_sum_is_no_new_beginning(told: dict[str, object]) -> None:
+    rig = holding()
+    baseline = rig.desk.backend(BASELINE)
+    less = {"moments": (50.0, 1, 1, 1, 1, 1)} if "moments" in told else {"generated": 50.0}
+    for load, ranks in ((told, 2), (less, 1), (told, 2)):
+        rig.desk.observe_load(baseline, EngineLoad(0, 0, ranks=ranks, **load))  # type: ignore[arg-type]
+        assert rig.desk.holder(ASKS.state) is BASELINE
+
+
 @pytest.mark.parametrize("said", [{"version": "0.5.24"}, {"started": 2.0}])
 def test_another_version_or_start_says_so_too(said: dict[str, object]) -> None:
     rig = holding()
@@ -113,9 +133,10 @@ def test_an_answer_that_reports_less_than_was_believed_shrinks_the_room() -> Non
         place = rig.desk.assign(traits, "id", "/v1/chat/completions")
         assert isinstance(place, Assignment)
         assert place.decision.reason in (Reason.ROOM, Reason.AFFINITY)
+        rig.desk.taken(place, traits)
         rig.finish(place)
-        usage = Usage(9800, 5, cached)
-        rig.desk.heard(RequestFacts("id", "/", "POST", Outcome.FINISHED, 200, place.decision, traits, usage=usage))
+        facts = RequestFacts("id", "/", "POST", Outcome.FINISHED, 200, place.decision, traits)
+        rig.desk.heard(facts._replace(usage=Usage(9800, 5, cached), url=place.backend.url))
     assert shelf.room_tokens < 0.92 * DEFAULT_TOKENS
 
 
@@ -124,6 +145,7 @@ def test_without_affinity_nothing_of_prompts_is_kept() -> None:
     traits = Traits(prompt_bytes=9000, prefix=(1, 2, 3), conversation=4)
     place = rig.desk.assign(traits, "id", "/v1/chat/completions")
     assert isinstance(place, Assignment)
+    rig.desk.taken(place, traits)
     assert rig.desk.backend(SPECULATIVE).shelf.held_tokens == 0
     assert len(rig.desk.holdings) == 0
 
@@ -132,7 +154,9 @@ def test_what_is_not_followed_any_more_is_not_believed_later() -> None:
     rig = Rig(affinity=Affinity())
     traits = Traits(prompt_bytes=9000, prefix=(1, 2, 3), conversation=4)
     followed = rig.desk.plan
-    assert isinstance(rig.desk.assign(traits, "id", "/v1/chat/completions"), Assignment)
+    place = rig.desk.assign(traits, "id", "/v1/chat/completions")
+    assert isinstance(place, Assignment)
+    rig.desk.taken(place, traits)
     keep_made(rig.desk, rig.assign(), "resp_1")
     assert rig.desk.holdings.whereabouts(traits, shelves(rig)).home is SPECULATIVE
     rig.desk.reload(replace(followed, rules=replace(followed.rules, affinity=None)))

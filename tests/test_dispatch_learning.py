@@ -1,6 +1,7 @@
 """The desk that learns: curves are taken over, probes are made, harm ends it, and a reload keeps what is known."""
 
 from dataclasses import replace
+from math import log
 from typing import Any
 
 import pytest
@@ -8,8 +9,23 @@ from fakes.rig import BASELINE, SPECULATIVE, Rig, plan
 from fakes.speeds import of_both
 
 from proxy.dispatch import Assignment, Desk
-from proxy.model import ChangeKind, EngineLoad, Outcome, Placement, Policy, Reason, RequestFacts, Role, Traits, Usage
+from proxy.dispatch.learning import SHARED_MOST_HELD_UP
+from proxy.model import (
+    ROLES,
+    ChangeKind,
+    EngineLoad,
+    Outcome,
+    Placement,
+    Policy,
+    Reason,
+    RequestFacts,
+    Role,
+    Traits,
+    Usage,
+)
+from proxy.routing.evidence import Seen, Source
 from proxy.routing.harm import SUSPENDED_S
+from proxy.routing.learner import Told
 
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 95.0, 8: 400.0, 64: 1900.0})
 
@@ -40,7 +56,7 @@ class LearningRig(Rig):
         assert isinstance(place, Assignment)
         return place
 
-    def answer(self, place: Assignment, slower: float, n: int = 1) -> None:
+    def answer(self, place: Assignment, slower: float, n: int = 1, *, held_up: bool = False) -> None:
         """An answer of two hundred tokens, ended and told."""
         curve = CURVES.contexts[0].of(place.backend.role)
         assert curve is not None
@@ -50,8 +66,10 @@ class LearningRig(Rig):
         facts = RequestFacts(
             "id", "/v1/completions", "POST", Outcome.FINISHED, 200, place.decision, Traits(prompt_bytes=4096)
         )
+        facts = facts._replace(url=place.backend.url)
         usage = Usage(1024, 200, 1024)
-        self.desk.heard(facts._replace(duration_s=200 * tpot_s, ttft_s=0.0, tpot_s=tpot_s, usage=usage))
+        timed = facts._replace(duration_s=200 * tpot_s, ttft_s=0.0, tpot_s=tpot_s, held_up=held_up)
+        self.desk.heard(timed._replace(usage=usage))
 
 
 def test_decisions_go_by_what_was_learned_and_say_so() -> None:
@@ -94,6 +112,19 @@ def test_an_idle_backend_is_probed_where_that_costs_next_to_nothing() -> None:
     assert set(roles) == {(BASELINE, Reason.PROBE), (SPECULATIVE, Reason.CHEAPER)}
 
 
+@pytest.mark.parametrize(
+    ("held_up", "probed"), [(0, True), (SHARED_MOST_HELD_UP, True), (SHARED_MOST_HELD_UP + 1, False)]
+)
+def test_on_shared_gpus_no_probe_is_made_that_many_would_wait_for(held_up: int, probed: bool) -> None:
+    rig = LearningRig(Policy.CONSOLIDATE, placement=Placement.SHARED)
+    for _ in range(held_up):
+        rig.place()
+    rig.poll(SPECULATIVE, 1, slower=1.0, seconds=3)
+    assert rig.desk.learning is not None
+    rig.desk.learning.probes.dear = frozenset(ROLES)
+    assert (rig.place().decision.reason is Reason.PROBE) is probed
+
+
 def test_a_full_backend_is_not_probed() -> None:
     rig = LearningRig()
     first, second = rig.desk.plan.backends
@@ -122,23 +153,54 @@ def test_a_drained_backend_is_not_probed() -> None:
         rig.answer(place, 1.0)
 
 
-def test_what_no_answer_bears_out_is_dropped_for_a_while() -> None:
+def test_what_no_answer_bears_out_is_dropped_and_learned_from_answers() -> None:
     rig = LearningRig()
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
     assert rig.desk.rules.learned
     rig.desk.pin(SPECULATIVE)
-    for _ in range(6):  # as fast as measured, whatever the engine says
+    for _ in range(12):  # as fast as measured, whatever the engine says
         rig.answer(rig.place(), 1.0)
-    rig.desk.pin(None)
+        rig.poll(SPECULATIVE, 1, slower=3.0)
     rig.changes.clear()
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
-    assert [change.kind for change in rig.changes] == [ChangeKind.LEARNING]
+    assert not rig.changes
+    learning = rig.desk.learning
+    assert learning is not None
+    assert learning.ratio(rig.desk.backend(SPECULATIVE)) == pytest.approx(1.0, abs=0.03)
+
+
+def test_what_does_harm_is_dropped_for_a_while_and_says_why() -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
+    learning = rig.desk.learning
+    assert learning is not None
+    for number in range(3):  # as fast as measured, whatever the engine says
+        seen = Seen(1.0, 0.0, 0.01, 0.02, Source.ANSWERS)
+        learning.harm.answered(SPECULATIVE, Told(0, seen, 0.0, log(3.0)), rig.now_s + number)
+    rig.changes.clear()
+    rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
+    assert [(change.kind, change.role) for change in rig.changes] == [(ChangeKind.LEARNING, SPECULATIVE)]
+    numbers = rig.changes[0].numbers
+    assert (numbers["cause"], numbers["source"], numbers["answers"]) == ("doubt", "moments", 3)
+    assert (numbers["predicted_s"], numbers["seen_s"]) == (0.03, 0.01)
+    assert learning.summary(rig.desk.backends, rig.now_s)["last_suspension"] == {"role": SPECULATIVE, **numbers}
     assert rig.desk.rules.curves is CURVES and not rig.desk.rules.learned
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=10)
     assert not rig.desk.rules.learned
     rig.now_s += SUSPENDED_S
     rig.poll(SPECULATIVE, 1, slower=3.0, seconds=6)
     assert rig.desk.rules.learned
+
+
+def test_an_answer_that_its_client_held_up_is_no_evidence() -> None:
+    seen = []
+    for held_up in (False, True):
+        rig = LearningRig()
+        for _ in range(3):
+            rig.answer(rig.place(), 4.0, held_up=held_up)
+        assert rig.desk.learning is not None
+        seen.append(rig.desk.learning.learner.sides[SPECULATIVE].seen)
+    assert seen == [3, 0]
 
 
 def test_a_reload_with_the_same_curves_keeps_what_was_learned() -> None:
@@ -177,3 +239,12 @@ def test_on_shared_gpus_corrections_wait_until_the_demand_is_known() -> None:
     assert not rig.desk.rules.learned
     rig.poll(SPECULATIVE, 1, slower=2.0, seconds=20)
     assert rig.desk.rules.learned
+
+
+def test_answers_that_their_clients_cut_short_are_not_expected_of_others() -> None:
+    rig = LearningRig()
+    before = rig.desk.answers.expected("/v1/completions")
+    for limit, expects_less in ((1, False), (4096, True)):
+        facts = RequestFacts("id", "/v1/completions", "POST", Outcome.FINISHED, 200, None, Traits(max_tokens=limit))
+        rig.desk.heard(facts._replace(usage=Usage(1024, 1)))
+        assert (rig.desk.answers.expected("/v1/completions") < before) is expects_less

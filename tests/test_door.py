@@ -136,6 +136,8 @@ async def test_health_is_answered_while_the_door_is_closed(app: App) -> None:
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("DELETE", "/v1/models", 405, "method_not_allowed"),
         ("OPTIONS", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("POST", "/health", 405, "method_not_allowed"),
+        ("DELETE", "/livez?a=1", 405, "method_not_allowed"),
         ("OPTIONS", "/nothing", 404, "unknown_route"),
     ],
 )
@@ -151,7 +153,9 @@ async def test_what_is_not_listed_is_refused_in_the_openai_shape(
     assert refusals(app) == {code: 1}
 
 
-@pytest.mark.parametrize(("path", "allow"), [("/v1/chat/completions", "POST"), ("/v1/models", "GET, HEAD")])
+@pytest.mark.parametrize(
+    ("path", "allow"), [("/v1/chat/completions", "POST"), ("/v1/models", "GET, HEAD"), ("/health", "GET, HEAD")]
+)
 async def test_a_method_that_is_not_allowed_is_told_which_are(app: App, path: str, allow: str) -> None:
     assert (await get(app, path, "OPTIONS", "origin: https://page.example")).header("allow") == allow
 
@@ -197,6 +201,17 @@ async def test_a_closed_door_speaks_the_dialect_of_the_route(app: App) -> None:
     app.door.closed = True
     said = await ask(app.port, request("/v1/messages", b"{}"))
     assert (said.status, said.json["type"]) == (503, "error")
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"), [("/v1/messages", {"type", "error"}), ("/api/chat", {"error"}), ("/livez", {"error"})]
+)
+async def test_a_method_that_is_not_allowed_is_refused_in_the_dialect_of_the_route(
+    app: App, path: str, shape: set[str]
+) -> None:
+    said = await ask(app.port, request(path, b"", method="DELETE"))
+    assert (said.status, set(said.json)) == (405, shape)
+    assert isinstance(said.json["error"], str) is (path == "/api/chat")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ async def bodies(asked: Request):  # type: ignore[no-untyped-def]
         yield piece
 
 
-LAST = b"GET /last HTTP/1.1\r\nconnection: close\r\n\r\n"
+LAST = b"GET /last HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
 async def said_to(sent: bytes, door: Callable[[Request], Awaitable[Reply | None]] = echo) -> bytes:
@@ -90,19 +90,23 @@ async def test_body_in_chunks_is_read_without_its_trailers() -> None:
 
 async def test_trailers_are_no_fields_of_the_next_request() -> None:
     held = Held()
-    sent = b"POST /a HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx-t: 1\r\n\r\n"
+    sent = b"POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx-t: 1\r\n\r\n"
     held.go.set()
     await said_to(sent + GET, held)
-    assert [each.fields for each in held.came[:2]] == [[(b"transfer-encoding", b"chunked")], [(b"host", b"x")]]
+    host = (b"host", b"x")
+    assert [each.fields for each in held.came[:2]] == [[host, (b"transfer-encoding", b"chunked")], [host]]
 
 
 async def test_request_is_told_as_it_came() -> None:
     held = Held()
     held.go.set()
-    await said_to(b"PUT /%C3?a=b HTTP/1.1\r\nX-A:  1 \t\r\nx-a: \xe9\r\nEmpty:\r\ncontent-length: 0\r\n\r\n", held)
+    await said_to(
+        b"PUT /%C3?a=b HTTP/1.1\r\nhost: x\r\nX-A:  1 \t\r\nx-a: \xe9\r\nEmpty:\r\ncontent-length: 0\r\n\r\n", held
+    )
     came = held.came[0]
     assert (came.method, came.target, came.peer, came.http10) == ("PUT", "/%C3?a=b", "127.0.0.1", False)
-    assert came.fields == [(b"X-A", b"1"), (b"x-a", b"\xe9"), (b"Empty", b""), (b"content-length", b"0")]
+    sent = [(b"host", b"x"), (b"X-A", b"1"), (b"x-a", b"\xe9"), (b"Empty", b""), (b"content-length", b"0")]
+    assert came.fields == sent
     assert (came.by_name[b"x-a"], came.text(b"x-a"), came.text(b"no", "-")) == (b"1, \xe9", "1, \udce9", "-")
     assert (came.incoming.expected, came.incoming.length, came.incoming.ended) == (False, 0, True)
 
@@ -129,7 +133,7 @@ async def test_connection_is_used_again_and_again() -> None:
 @pytest.mark.parametrize(
     ("sent", "told"),
     [
-        (b"GET / HTTP/1.1\r\nconnection: Close\r\n\r\n", answer(b"GET / ", b"Connection: close")),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nconnection: Close\r\n\r\n", answer(b"GET / ", b"Connection: close")),
         (b"GET / HTTP/1.0\r\n\r\n", answer(b"GET / ", version=b"1.0")),
     ],
     ids=["HTTP/1.1 close", "HTTP/1.0"],
@@ -162,7 +166,7 @@ async def test_body_that_nobody_reads_ends_the_connection_behind_the_answer() ->
 
     told = answer(b"no", b"Connection: close", status=b"413 Request Entity Too Large")
     async with served(deaf) as server, RawClient(server.port) as client:
-        await client.send(b"POST / HTTP/1.1\r\ncontent-length: 10000000\r\n\r\n" + b"x" * 1000)
+        await client.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n" + b"x" * 1000)
         assert await client.reader.readexactly(len(told)) == told
         await client.send(b"x" * 2_000_000)  # the answer is not taken back by what still comes
         assert await client.rest() == b""
@@ -191,7 +195,7 @@ async def test_body_larger_than_what_may_wait_is_read_whole() -> None:
 
 async def test_client_that_waits_to_be_asked_for_its_body_is_asked() -> None:
     async with served(echo) as server, RawClient(server.port) as client:
-        await client.send(b"POST / HTTP/1.1\r\nexpect: 100-Continue\r\ncontent-length: 2\r\n\r\n")
+        await client.send(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-Continue\r\ncontent-length: 2\r\n\r\n")
         assert await client.reader.readexactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
         await client.send(b"ab")
         said = await client.answer()
@@ -219,9 +223,9 @@ H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: A
 
 @pytest.mark.parametrize("cut", [None, 1, 7, 100], ids=["whole", "bytes", "sevens", "hundreds"])
 async def test_offer_of_http_2_is_passed_over_with_its_body(cut: int | None) -> None:
-    offered = b"POST /a HTTP/1.1\r\n" + H2C + b"content-length: 5\r\n\r\nhello"
-    chunked = b"POST /b HTTP/1.1\r\n" + H2C + b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
-    sent = offered + b"GET /c HTTP/1.1\r\n" + H2C + b"\r\n" + chunked + GET
+    offered = b"POST /a HTTP/1.1\r\nhost: x\r\n" + H2C + b"content-length: 5\r\n\r\nhello"
+    chunked = b"POST /b HTTP/1.1\r\nhost: x\r\n" + H2C + b"transfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+    sent = offered + b"GET /c HTTP/1.1\r\nhost: x\r\n" + H2C + b"\r\n" + chunked + GET
     bodies_of = (b"POST /a hello", b"GET /c ", b"POST /b hi", b"GET / ")
     async with served(echo) as server, RawClient(server.port) as client:
         for at in range(0, len(sent), cut or len(sent)):
@@ -234,9 +238,9 @@ async def test_offer_of_http_2_is_passed_over_with_its_body(cut: int | None) -> 
     "sent",
     [
         b"CONNECT x:1 HTTP/1.1\r\nhost: x:1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
-        b"POST / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 3\r\n\r\n",
-        b"GET / HTTP/1.1\r\nconnection: x-upgrade\r\nupgrade: websocket\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\ncontent-length: 3\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\nconnection: x-upgrade\r\nupgrade: websocket\r\n\r\n",
     ],
     ids=["CONNECT", "websocket", "websocket with a body", "websocket, oddly"],
 )

@@ -13,8 +13,8 @@ from fakes.raw import RawClient, request
 from fakes.serving import Served, served
 from fakes.until import turns, until
 
+from proxy.closing import CloseReason
 from proxy.errors import InvalidRequest
-from proxy.model import CloseReason
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.downstream import Downstream, Reply
 from proxy.wire.request import Request
@@ -59,24 +59,24 @@ async def require_refused(client: RawClient, status: int, code: str) -> None:
 
 MALFORMED = {
     "words": b"how do you do\r\n\r\n",
-    "method": b"G\x00T / HTTP/1.1\r\n\r\n",
-    "unknown method": b"FOO / HTTP/1.1\r\n\r\n",
-    "target": b"GET a HTTP/1.1\r\n\r\n",
+    "method": b"G\x00T / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "unknown method": b"FOO / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "target": b"GET a HTTP/1.1\r\nhost: x\r\n\r\n",
     "version": b"GET / HTTP/1.2\r\n\r\n",
     "preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "bare LF": b"GET / HTTP/1.1\nhost: x\n\n",
-    "folded": b"GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n",
-    "space before the colon": b"GET / HTTP/1.1\r\na : b\r\n\r\n",
-    "control character": b"GET / HTTP/1.1\r\na: b\x01\r\n\r\n",
-    "no name": b"GET / HTTP/1.1\r\n: b\r\n\r\n",
-    "two lengths": b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\nx",
-    "signed length": b"POST / HTTP/1.1\r\ncontent-length: +1\r\n\r\nx",
-    "length and chunks": b"POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\nx",
-    "chunks and length": b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 1\r\n\r\nx",
+    "folded": b"GET / HTTP/1.1\r\nhost: x\r\na: b\r\n c\r\n\r\n",
+    "space before the colon": b"GET / HTTP/1.1\r\nhost: x\r\na : b\r\n\r\n",
+    "control character": b"GET / HTTP/1.1\r\nhost: x\r\na: b\x01\r\n\r\n",
+    "no name": b"GET / HTTP/1.1\r\nhost: x\r\n: b\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\nx",
+    "signed length": b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: +1\r\n\r\nx",
+    "length and chunks": b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\nx",
+    "chunks and length": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 1\r\n\r\nx",
     "chunks in HTTP/1.0": b"POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "no chunks": b"POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n",
-    "chunks in quotes": b'POST / HTTP/1.1\r\ntransfer-encoding: "chunked"\r\n\r\n0\r\n\r\n',
-    "chunks twice": b"POST / HTTP/1.1\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "no chunks": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n",
+    "chunks in quotes": b'POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: "chunked"\r\n\r\n0\r\n\r\n',
+    "chunks twice": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
     "chunks and more": b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: x\r\n\r\n0\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 }
@@ -104,7 +104,7 @@ async def test_other_versions_are_refused(version: str) -> None:
 @pytest.mark.parametrize("coding", ["gzip, chunked", "identity,\tChunked", "gzip\r\ntransfer-encoding: chunked"])
 async def test_other_transfer_codings_are_refused(coding: str) -> None:
     async with client_of() as (client, _):
-        await client.send(f"POST / HTTP/1.1\r\ntransfer-encoding: {coding}\r\n\r\n0\r\n\r\n".encode())
+        await client.send(f"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: {coding}\r\n\r\n0\r\n\r\n".encode())
         await require_refused(client, 501, "transfer_coding_unsupported")
 
 
@@ -129,7 +129,7 @@ BROKEN = {"size": b"3\r\nabc\r\nxyz\r\n", "end of a chunk": b"3\r\nabcdef\r\n", 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_reader_of_a_body_is_told_at_once_that_its_framing_broke(sent: bytes, at_once: bool) -> None:
-    head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     async with client_of() as (client, server):
         await client.send(head + (sent if at_once else b""))
         if not at_once:
@@ -150,7 +150,7 @@ ENDLESS = {
 @pytest.mark.parametrize("sent", ENDLESS.values(), ids=ENDLESS)
 async def test_lines_around_a_body_have_the_limit_of_a_head(sent: bytes) -> None:
     async with client_of(max_head_bytes=4096) as (client, server):
-        await client.send(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+        await client.send(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
         await until(server.front.is_busy, what="the request")
         for at in range(0, len(sent), 1000):
             with contextlib.suppress(ConnectionError):
@@ -165,9 +165,9 @@ async def test_lines_around_a_body_have_the_limit_of_a_head(sent: bytes) -> None
 @pytest.mark.parametrize(
     "sent",
     [
-        b"GET / HTTP/1.1\r\na: " + b"b" * 900 + b"\r\n\r\n",
-        b"GET /" + b"a" * 900 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 11 + b"\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"b" * 900 + b"\r\n\r\n",
+        b"GET /" + b"a" * 900 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 11 + b"\r\n",
     ],
     ids=["bytes", "target", "headers"],
 )
@@ -186,9 +186,9 @@ async def test_head_over_its_limits_is_answered_431(sent: bytes, cut: int, ahead
 
 @pytest.mark.parametrize("cut", [10_000, 100, 1])
 async def test_head_just_within_its_limits_is_served(cut: int) -> None:
-    start = b"POST / HTTP/1.1\r\ncontent-length: 2000\r\na: "
+    start = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\na: "
     head = start + b"b" * (512 - len(start) - 4) + b"\r\n\r\n"
-    async with client_of(max_head_bytes=512, max_headers=2) as (client, _):
+    async with client_of(max_head_bytes=512, max_headers=3) as (client, _):
         for _ in range(2):
             whole = head + b"x" * 2000
             for at in range(0, len(whole), cut):
@@ -199,7 +199,7 @@ async def test_head_just_within_its_limits_is_served(cut: int) -> None:
 
 async def test_endless_head_is_refused_though_it_does_not_end() -> None:
     async with client_of(max_head_bytes=512) as (client, _):
-        await client.send(b"GET / HTTP/1.1\r\na: " + b"b" * 1000)
+        await client.send(b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"b" * 1000)
         await require_refused(client, 431, "head_too_large")
 
 
@@ -208,7 +208,7 @@ async def test_limits_that_are_adopted_hold_for_connections_that_are_open() -> N
         await client.send(GET)
         await client.answer()
         server.front.adopt(ConnectionRules(max_headers=1))
-        await client.send(b"GET / HTTP/1.1\r\na: b\r\nc: d\r\n\r\n")
+        await client.send(b"GET / HTTP/1.1\r\nhost: x\r\na: b\r\nc: d\r\n\r\n")
         await require_refused(client, 431, "head_too_large")
 
 
@@ -321,7 +321,7 @@ async def test_client_that_takes_its_answer_bit_by_bit_is_not_dropped() -> None:
         request(body=b"x" * 3_000_000),
         request(body=b"x" * 100_000),
         request(body=b"x" * 20_000) * 5,
-        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000,
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000,
         GET * 40,
     ],
     ids=["one huge body", "one large body", "several", "many chunks", "dozens"],
@@ -420,6 +420,6 @@ async def test_empty_lines_behind_a_request_begin_none(lines: bytes) -> None:
 
 async def test_refusal_of_a_head_request_has_no_body() -> None:
     async with client_of(max_headers=2) as (client, _):
-        await client.send(b"HEAD / HTTP/1.1\r\na: 1\r\nb: 2\r\nc: 3\r\n\r\n")
+        await client.send(b"HEAD / HTTP/1.1\r\nhost: x\r\na: 1\r\nb: 2\r\nc: 3\r\n\r\n")
         said = await client.answer(bodiless=True)
         assert (said.status, await client.rest()) == (431, b"")

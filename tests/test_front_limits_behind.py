@@ -8,7 +8,7 @@ from fakes.raw import RawClient, request
 from fakes.serving import served
 from fakes.until import turns, until
 
-from proxy.model import CloseReason
+from proxy.closing import CloseReason
 from proxy.wire.downstream import PIECE_BYTES, Reply
 from proxy.wire.request import MAX_WAITING_BYTES, Request
 

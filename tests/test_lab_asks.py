@@ -88,6 +88,8 @@ def test_token_ids_make_blocks_of_512() -> None:
         (Dialect.CHAT, {**CHAT, "max_tokens": -1}, "BadRequestError", "at least 0, got -1"),
         (Dialect.CHAT, {**CHAT, "max_tokens": "9"}, "Bad Request", "valid integer"),
         (Dialect.CHAT, {**CHAT, "n": 0}, "Bad Request", "at least 1"),
+        (Dialect.CHAT, {**CHAT, "n": 1_000_000_000}, "Bad Request", "'n'.*less than or equal to 128"),
+        (Dialect.GENERATE, {"text": "x", "sampling_params": {"n": 129}}, "Bad Request", "less than or equal to 128"),
         (Dialect.CHAT, {**CHAT, "max_tokens": 100_000}, "BadRequestError", "at most 4096 completion tokens"),
         (Dialect.CHAT, {**CHAT, "max_tokens": 4095}, "BadRequestError", "maximum context length"),
         (Dialect.CHAT, {**CHAT, "tool_choice": {"function": {"name": "z"}}}, "BadRequestError", "not in tools"),

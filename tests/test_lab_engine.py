@@ -119,6 +119,18 @@ def test_the_kv_pool_bounds_admission_by_prompt_and_asked_output() -> None:
     assert (engine.books().running, engine.books().waiting) == (2, 1)
 
 
+def test_a_prompt_that_many_sequences_share_fills_the_kv_pool_once() -> None:
+    shared = tuple(range(4))
+    engine = _engine(kv_tokens=2048 + 4 * 40)
+    for number, blocks in enumerate((shared, *[shared] * 3, tuple(range(10, 14)))):
+        engine.submit(_sequence(number, length=20, prompt=2048, blocks=blocks))
+        engine.step()
+    books = engine.books()
+    assert (books.running, books.waiting) == (4, 1), "another prompt has no room before they end"
+    assert books.cached_room_tokens == 2048
+    assert _run(engine)[1][4] == 20
+
+
 def test_a_sequence_larger_than_the_pool_runs_alone_and_blocks_nobody_for_ever() -> None:
     engine = _engine(kv_tokens=50)
     for number in range(2):
@@ -211,6 +223,7 @@ def test_every_sequence_ends_with_its_length_and_nothing_stays_behind(
     assert tokens == {number: row[0] for number, row in enumerate(asked) if number not in gone}
     assert (books.running, books.waiting, books.used_tokens, books.context_tokens) == (0, 0, 0, 0)
     assert books.finished + books.aborted == len(asked)
+    assert (engine._reserved, engine._cache.in_use(())) == (0, 0)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

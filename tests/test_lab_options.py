@@ -1,10 +1,12 @@
 """What command lines of the laboratory take for a number, a time, a count of tokens and an address."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
-from proxy.lab.options import duration_s, list_of, not_negative, positive, server_url, token_counts
+from proxy.errors import ConfigError
+from proxy.lab.options import duration_s, list_of, not_negative, positive, server_url, token_counts, words, write
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90.0), ("15m", 900.0), ("1.5 min", 90.0), ("2h", 7200.0)])
@@ -39,3 +41,14 @@ def test_an_address_loses_its_path_and_nothing_else() -> None:
     for text in ("127.0.0.1:30000", "ftp://x", "http://user@x", "http://x?key=1"):
         with pytest.raises(argparse.ArgumentTypeError):
             server_url(text)
+
+
+def test_words_stand_between_commas_and_empty_ones_are_none() -> None:
+    assert words("a,,b,") == ["a", "b"]
+
+
+def test_a_file_that_cannot_be_written_is_told_with_the_mend(tmp_path: Path) -> None:
+    write(tmp_path / "out", b"all of it")
+    assert (tmp_path / "out").read_bytes() == b"all of it"
+    with pytest.raises(ConfigError, match=r"cannot be written .*; mend: choose another place"):
+        write(tmp_path / "none" / "out", b"")

@@ -52,6 +52,8 @@ def test_every_usual_way_is_there_and_can_go_to_another_process(placement: Place
         (InForce(Policy.THRESHOLD, 3, 7), None, "threshold:7/3"),
         (InForce(Policy.PINNED, 3, 7), SPECULATIVE, "pinned:speculative"),
         (InForce(Policy.MARGINAL, 5, 9), None, "marginal"),
+        (InForce(Policy.MARGINAL, None, None), None, "marginal"),
+        (InForce(Policy.OVERFLOW, None, 6), None, "overflow:6"),
         (InForce(Policy.OVERFLOW, 9, 0), None, "overflow:1"),
         (None, None, "auto (marginal)"),
     ],

@@ -3,11 +3,13 @@
 import orjson
 import pytest
 from fakes.logged import BEGAN, FACTS, line, sent_to
+from fakes.speeds import of_both
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.lab.replay.events import Dropped, EngineSeen, Settled, Skip, read_event
-from proxy.model import Outcome, Policy, Reason, Role, Traits, Usage
+from proxy.lab.replay.events import Dropped, EngineSeen, InForce, Settled, Skip, read_event
+from proxy.model import ROLES, BackendLoad, LoadSnapshot, Outcome, Policy, Reason, Regime, Role, Traits, Usage
+from proxy.routing.policy import Rules, decide
 
 OTHER = b'{"event":"config_reloaded","changes":[],"level":"info"}'
 JSON = st.recursive(
@@ -35,6 +37,15 @@ def test_a_request_comes_back_with_all_that_a_decision_looks_at() -> None:
     assert found.at_s == pytest.approx(BEGAN.timestamp() + 12.5, abs=1e-3)
     assert found.told is not None
     assert (found.told.policy, found.told.enter_at, found.told.leave_at) == (Policy.OVERFLOW, 5, 9)
+
+
+@pytest.mark.parametrize("policy", [policy for policy in Policy if policy is not Policy.AUTO])
+def test_a_line_of_any_policy_tells_what_was_in_force(policy: Policy) -> None:
+    rules = Rules(policy, curves=of_both({1: 100.0, 8: 400.0}, {1: 60.0, 8: 480.0}))
+    decision = decide(rules, Regime(), LoadSnapshot(0.0, *map(BackendLoad, ROLES)), Traits())
+    told = settled(line(FACTS._replace(decision=decision))).told
+    assert told == InForce(policy, decision.because.enter_at, decision.because.leave_at)
+    assert (told.leave_at is None) == (policy not in {Policy.OVERFLOW, Policy.THRESHOLD})
 
 
 def test_a_role_that_a_client_asked_for_is_asked_for_again() -> None:
@@ -122,3 +133,14 @@ def test_no_odd_values_in_a_line_raise_anything(fields: dict[str, object], wrapp
     if wrapped:
         text = orjson.dumps({"log": text.decode()})
     assert isinstance(read_event(text), Settled | Dropped | EngineSeen | Skip)
+
+
+@pytest.mark.parametrize(
+    "instant", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z", "1969-12-31T00:00:00Z"]
+)
+def test_an_instant_of_no_clock_that_is_right_is_an_odd_field(instant: str) -> None:
+    assert read_event(changed(timestamp=instant)) is Skip.INCOMPLETE
+
+
+def test_more_tokens_than_any_engine_takes_are_an_odd_field() -> None:
+    assert read_event(changed(prompt_tokens=100_000_000)) is Skip.INCOMPLETE

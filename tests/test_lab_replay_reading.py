@@ -9,6 +9,7 @@ from fakes.logged import BEGAN, FACTS, line, sent_to, traffic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy import logs
 from proxy.errors import ConfigError
 from proxy.lab.replay.events import Skip
 from proxy.lab.replay.reading import MIN_REQUESTS, MIN_TOLD, Account, measured_means, prefill_tok_s, read_log
@@ -109,6 +110,12 @@ def test_what_was_in_force_is_what_decided_most() -> None:
 def test_requests_that_an_event_sent_elsewhere_are_told() -> None:
     _, account = read(odd(9.0, decision=sent_to(Role.BASELINE, reason=Reason.ONLY_ELIGIBLE)))
     assert account.by_events == 1
+
+
+def test_a_log_that_leaves_requests_out_is_refused_with_its_mend() -> None:
+    lines = [*traffic(400, 2.0), logs.request_line(FACTS, BEGAN, 0.5)]
+    with pytest.raises(ConfigError, match=r"mend: set log\.sample: 1"):
+        read_log(lines)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,24 @@ def test_a_full_pool_makes_requests_wait_as_in_the_engine() -> None:
     assert tight > 1.5 * wide
 
 
+def test_a_full_pool_of_one_shared_prompt_holds_as_many_as_in_the_engine() -> None:
+    curve = find(KIMI)
+    blocks = tuple(range(8))
+    offers = [Offer(0.05 * n, 4200, 200, 0.5, blocks) for n in range(40)]
+    room = 4200 + 20 * 400  # of so many for themselves, and of two with a prompt for each
+    stepped = _stepped({Role.BASELINE: _engine(curve, Role.BASELINE, room)}, offers, lambda _: Role.BASELINE)
+    gpus = _gpus(curve, Placement.SEPARATE, room)[Role.BASELINE]
+    shared = _shared({Role.BASELINE: gpus}, offers, lambda _: Role.BASELINE)
+    (station,) = gpus.stations
+    assert fmean(shared) == pytest.approx(fmean(stepped), rel=0.03)
+    assert (station.reserved, station.cache.in_use(())) == (0, 0)
+    apart = [offer._replace(blocks=tuple(range(10 * n, 10 * n + 8))) for n, offer in enumerate(offers)]
+    alone = _shared(
+        {Role.BASELINE: _gpus(curve, Placement.SEPARATE, room)[Role.BASELINE]}, apart, lambda _: Role.BASELINE
+    )
+    assert fmean(alone) > 1.5 * fmean(shared)
+
+
 def test_a_prompt_that_the_cache_holds_is_not_filled_again() -> None:
     curve = find(KIMI)
     blocks = tuple(range(10))

@@ -97,3 +97,30 @@ def test_a_file_that_is_none_is_refused_with_its_line_and_the_mend(
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_trace(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "said"),
+    [
+        ("a.csv", "0001-01-01 00:00:00,3,4", "ValueError|OverflowError"),
+        ("a.csv", "9999-12-31 00:00:00,3,4", "between the years 1970 and 2100"),
+        ("a.csv", "1969-12-01 00:00:00,3,4", "between the years 1970 and 2100"),
+        ("a.csv", f"2020-01-01 00:00:00,{'9' * 200_000},4", "field larger than"),
+        ("a.csv", "2020-01-01 00:00:00,100000000,4", "tokens are 0 to"),
+        ("a.jsonl", '{"timestamp": 1e300, "input_length": 3, "output_length": 4}', "between the years"),
+        ("a.jsonl", '{"timestamp": -5, "input_length": 3, "output_length": 4}', "between the years"),
+        ("a.jsonl", '{"timestamp": 5, "input_length": 3, "output_length": 100000000}', "tokens are 0 to"),
+        ("a.jsonl", '{"timestamp": 5, "input_length": 1e308, "output_length": 4}', "tokens are 0 to"),
+    ],
+)
+def test_a_row_that_no_engine_and_no_clock_could_have_written_is_told_by_its_line(
+    tmp_path: Path, name: str, row: str, said: str
+) -> None:
+    good = AZURE.splitlines()[:2] if name.endswith(".csv") else [json.dumps(MOONCAKE[0])]
+    path = tmp_path / name
+    path.write_text("\n".join([*good, row, *good[1:]]) + "\n")
+    with pytest.raises(ConfigError, match=said) as refused:
+        read_trace(path)
+    assert refused.value.message.startswith(f"{path}:{len(good) + 1}: no request (")
+    assert "; mend: " in refused.value.message
+    assert len(refused.value.message) < 600

@@ -30,6 +30,7 @@ from proxy.model import (
     Traits,
     Usage,
 )
+from proxy.routing.out import Out
 
 Style = Literal["json", "text"]
 AT = datetime(2026, 11, 30, 12, 0, 0, 1, tzinfo=UTC)
@@ -121,6 +122,24 @@ def test_what_rules_and_costs_look_at_is_told_where_the_request_has_it() -> None
         "session": True,
         "max_tokens": 300,
     }
+
+
+def logged_because(**fields: object) -> dict[str, object]:
+    assert FULL.decision is not None
+    because = FULL.decision.because._replace(**fields)
+    return logs.request_fields(FULL._replace(decision=FULL.decision._replace(because=because)))
+
+
+def test_why_a_backend_was_out_is_told_where_one_was() -> None:
+    told = logged_because(speculative_out=Out.DRAINING, baseline_out=Out.RAMPING)
+    assert (told["speculative_out"], told["baseline_out"]) == ("draining", "ramping")
+    assert told.keys() - logs.request_fields(FULL).keys() == {"speculative_out", "baseline_out"}
+
+
+def test_numbers_that_the_policy_does_not_look_at_are_not_told() -> None:
+    numbers = {"smoothed", "enter_at", "leave_at", "regime"}
+    told = logged_because(**dict.fromkeys(numbers))
+    assert logs.request_fields(FULL).keys() - told.keys() == numbers
 
 
 def test_the_costs_of_a_decision_are_told_where_they_are_known() -> None:

@@ -150,6 +150,15 @@ def test_a_change_is_a_line_under_its_own_name(capfdbinary: Any) -> None:
     )
 
 
+def test_a_suspension_of_learning_tells_its_numbers(capfdbinary: Any) -> None:
+    numbers = {"cause": "doubt", "predicted_s": 0.03, "seen_s": 0.01, "answers": 5}
+    change = Change(ChangeKind.LEARNING, Role.SPECULATIVE, "learned", "measured", numbers)
+    logs.changed(logs.configure("json", "info"), change)
+    line = orjson.loads(capfdbinary.readouterr().out)
+    assert (line["event"], line["level"], line["role"]) == ("learning_suspended", "warning", "speculative")
+    assert numbers.items() <= line.items()
+
+
 @pytest.mark.parametrize("style", ["json", "text"])
 def test_an_output_that_nobody_reads_loses_lines_and_breaks_nothing(
     style: Style, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from proxy import __version__, check, serve
 from proxy.__main__ import main
 from proxy.lab.calibration import extra
 from proxy.model import Placement
+from proxy.terminal import explain, status
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +42,9 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(command in said for command in ("serve", "check", "load", "engine", "curves", "status", "key"))
+    assert all(
+        command in said for command in ("serve", "check", "load", "engine", "curves", "status", "explain", "key")
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         (("serve", "a.yaml", "--curve", "seed"), "without CONFIG"),
         (("serve", "a.yaml", "--time-scale", "2"), "without CONFIG"),
         (("key",), "NAME"),
+        (("explain",), "REQUEST_ID"),
         (("load", "--concurrency"), "usage: crossover load"),
         (("engine", "--role", "fastest"), "--role"),
     ],
@@ -87,17 +91,23 @@ def test_the_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch, code: in
     assert main(["check", "c.yaml"]) == code
 
 
-def test_status_asks_the_default_operators_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, Path | None]] = []
-    monkeypatch.setattr(check, "status", lambda *options: asked.append(options) or 0)
-    assert main(["status"]) == main(["status", "https://x:1", "--token-file", "t", "--ca", "ca.pem"]) == 0
-    assert asked == [("http://127.0.0.1:29000", None, None), ("https://x:1", Path("t"), Path("ca.pem"))]
+@pytest.mark.parametrize(("command", "named"), [("status", []), ("explain", ["an-id"])])
+def test_the_default_operators_port_is_asked(monkeypatch: pytest.MonkeyPatch, command: str, named: list[str]) -> None:
+    asked: list[Any] = []
+    for module in (status, explain):
+        monkeypatch.setattr(module, "run", lambda options: asked.append(options) or 0)
+    assert main([command, *named]) == 0
+    assert main([command, *named, "https://x:1", "--token-file", "t", "--ca", "ca.pem", "--json"]) == 0
+    plainly, fully = asked
+    assert (plainly.url, plainly.token_file, plainly.ca, plainly.json) == ("http://127.0.0.1:29000", None, None, False)
+    assert (fully.url, fully.token_file, fully.ca, fully.json) == ("https://x:1", Path("t"), Path("ca.pem"), True)
+    assert getattr(fully, "request_id", None) == (named[0] if named else None)
 
 
 def test_those_who_only_serve_load_no_laboratory() -> None:
     """Start-up time and memory are the operator's."""
     code = "import sys; from proxy.__main__ import _parser; _parser(['serve']); import proxy.serve; "
-    code += "print([name for name in sys.modules if name.startswith('proxy.lab')])"
+    code += "print([name for name in sys.modules if name.startswith(('proxy.lab', 'proxy.terminal'))])"
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
 

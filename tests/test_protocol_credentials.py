@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.protocol.credentials import ClientKey, carries_token, client_of, presented_keys
+from proxy.protocol.credentials import MAX_USER_CHARS, ClientKey, carries_token, client_of, presented_keys, user_of
 from proxy.protocol.fields import Fields
 
 CLIENTS = tuple(ClientKey(name, sha256(f"key of {name}".encode()).digest()) for name in ("a", "b", "c"))
@@ -117,3 +117,34 @@ def test_no_text_but_the_token_is_the_token(said: str, token: str) -> None:
 def test_a_token_of_other_letters_is_carried_as_latin_1_in_basic_and_as_utf_8_in_bearer() -> None:
     assert carries_token("Bearer sésame", "sésame")
     assert carries_token("Basic " + base64.b64encode("x:sésame".encode("latin-1")).decode(), "sésame")
+
+
+# ---------------------------------------------------------------- the user, for the log
+
+
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [
+        ("ada", "ada"),
+        ("x" * MAX_USER_CHARS, "x" * MAX_USER_CHARS),
+        ("x" * (MAX_USER_CHARS + 1), None),
+        ("", None),
+        ("sesame", None),
+        ("xsesamex", None),
+        ("a\nb", None),
+        ("caf\u00e9", None),
+    ],
+)
+def test_the_user_is_told_where_it_is_a_name_and_not_the_token(user: str, shown: str | None) -> None:
+    assert user_of(basic(user, "sesame"), "sesame") == shown
+
+
+def test_without_a_basic_user_there_is_none() -> None:
+    assert [user_of(said, None) for said in ("", "Bearer sesame", "Basic", "Basic %%%", "Basic Og==")] == [None] * 5
+
+
+@given(st.text())
+def test_no_header_breaks_the_telling_of_its_user(said: str) -> None:
+    for each in (said, f"Basic {said}"):
+        user = user_of(each, "sesame")
+        assert user is None or "sesame" not in user

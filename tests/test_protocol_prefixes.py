@@ -169,3 +169,30 @@ def test_any_body_is_read_without_raising_and_alike_each_time(body: dict[str, An
     assert len(prefix) <= MAX_BLOCKS
     assert isinstance(read_conversation(body, key, prefix), int)
     assert isinstance(read_state(body), int)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"prompt_logprobs": 0},
+        {"echo": True, "logprobs": 1},
+        {"echo": True, "logprobs": 0},
+        {"return_logprob": True, "logprob_start_len": 0},
+    ],
+)
+def test_a_prompt_that_is_computed_anew_whatever_is_cached_has_no_hashes(asked: dict[str, Any]) -> None:
+    assert read_prefix({"prompt": text(0, 3), **asked}) == ()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"prompt_logprobs": None},
+        {"echo": True},
+        {"echo": False, "logprobs": 1},
+        {"return_logprob": True, "logprob_start_len": -1},
+        {"logprob_start_len": 0},
+    ],
+)
+def test_a_prompt_of_which_only_the_answer_s_probabilities_are_asked_has_its_hashes(asked: dict[str, Any]) -> None:
+    assert len(read_prefix({"prompt": text(0, 3), **asked})) == 3

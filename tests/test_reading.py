@@ -7,7 +7,7 @@ import pytest
 from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
 from proxy.metrics import BackendReading, Reading
 from proxy.model import CircuitState, EngineLoad, Outcome, Policy, Role, Traits
-from proxy.reading import read
+from proxy.reading import present, read
 from proxy.routing.breaker import BreakerRules, Event
 from proxy.routing.health import Evidence, HealthRules
 from proxy.routing.retries import RetryRules
@@ -97,3 +97,27 @@ def test_the_thresholds_are_those_in_force(rig: Rig) -> None:
     rules = replace(rig.desk.plan.rules, leave_at=12, enter_at=6)
     rig.desk.reload(replace(rig.desk.plan, rules=rules))
     assert (rig.read().enter_at, rig.read().leave_at) == (6, 12)
+
+
+def test_what_is_said_of_a_reading_is_of_the_same_instant(rig: Rig) -> None:
+    rig.assign(weight=2)
+    told = present(rig.desk, rig.read(), "serving")
+    assert (told.policy, told.pinned, told.phase, told.waiting) == (Policy.THRESHOLD, None, "serving", 3)
+    assert (told.speculative.in_flight, told.speculative.max_in_flight, told.speculative.out) == (2, 9, None)
+    assert (told.enter_at, told.leave_at, told.learning_suspended) == (2, 4, False)
+
+
+def test_a_backend_out_of_service_is_said_to_be_so_by_its_first_cause(rig: Rig) -> None:
+    backend = rig.desk.backend(Role.BASELINE)
+
+    def out() -> str | None:
+        return present(rig.desk, rig.read(), "serving").baseline.out
+
+    rig.desk.observe_health(backend, Evidence.HIT)
+    rig.desk.observe_health(backend, Evidence.HIT)
+    assert out() is None
+    for _ in range(3):
+        rig.desk.observe_health(backend, Evidence.MISS)
+    assert out() == "down"
+    rig.desk.drain(Role.BASELINE, draining=True)
+    assert out() == "draining"

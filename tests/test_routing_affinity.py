@@ -20,6 +20,7 @@ from proxy.model import (
     Traits,
     Whereabouts,
 )
+from proxy.routing.affinity import Wait
 from proxy.routing.policy import RequestRule, RuleKind, Rules, decide, decide_by_counts, preference
 from proxy.routing.rules import Affinity
 
@@ -218,3 +219,61 @@ def test_two_counts_and_a_home_decide_as_a_look_at_everything_does(
     if decision is not None:
         assert decision == decide(given_rules, regime, snapshot, traits, where=where)
         assert where.state is None
+
+
+# ---------------------------------------------------------------- a full home
+
+
+def waits(
+    wait: Wait | None, *, tokens: int = 30_000, beside: int = 3, traits: Traits = LONG, **more: Any
+) -> tuple[Role | None, Reason]:
+    """What becomes of a conversation whose home, speculative, has eight at its limit, beside so many."""
+    snapshot = seen(8, beside, max_in_flight=8)
+    given_rules = rules(**{"curves": WITH_PREFILL, **more})
+    where = cached(SPECULATIVE, tokens)
+    decision = decide(given_rules, Regime(smoothed_at_s=0.0), snapshot, traits, where=where, wait=wait)
+    return decision.role, decision.reason
+
+
+WAITS, SPILLS = (None, Reason.FULL), (BASELINE, Reason.OTHER_FULL)
+
+
+def test_a_full_home_is_waited_for_while_that_is_sooner_than_to_compute_it_anew_for_all_who_run_there() -> None:
+    # One of eight answers of 256 tokens ends after 0.64 s; 30,000 tokens take 3.75 s, and 1024 an eighth of one.
+    assert waits(Wait()) == WAITS
+    assert waits(Wait(), tokens=1024, beside=7) == WAITS, "seven others would stand still too"
+    assert waits(Wait(), tokens=512, beside=7) == SPILLS
+
+
+def test_behind_others_who_wait_for_the_same_home_it_takes_longer() -> None:
+    assert waits(Wait(for_speculative=20)) == WAITS
+    assert waits(Wait(for_speculative=30)) == SPILLS
+    assert waits(Wait(for_baseline=30)) == WAITS, "those are before another door"
+
+
+def test_nobody_waits_longer_in_all_than_it_costs_to_go() -> None:
+    assert waits(Wait(waited_s=14.9)) == WAITS
+    assert waits(Wait(waited_s=15.1)) == SPILLS
+
+
+def test_who_may_not_wait_or_knows_no_price_goes_where_there_is_room() -> None:
+    assert waits(None) == SPILLS
+    assert waits(Wait(), curves=WITHOUT) == SPILLS
+    assert waits(Wait(), policy=Policy.OVERFLOW, curves=None, leave_at=20) == SPILLS
+
+
+@pytest.mark.parametrize(
+    "beside", [{"eligible": False}, {"max_in_flight": 3}, {"recovered_s": 0.1}], ids=["out", "full", "ramping"]
+)
+def test_it_goes_to_no_backend_that_takes_nothing_however_long_it_has_waited(beside: dict[str, Any]) -> None:
+    snapshot = seen(8, 3, max_in_flight=8)
+    snapshot = snapshot._replace(baseline=snapshot.baseline._replace(**beside))
+    decision = decide(
+        rules(curves=WITH_PREFILL),
+        Regime(smoothed_at_s=0.0),
+        snapshot,
+        LONG,
+        where=cached(SPECULATIVE, 30_000),
+        wait=Wait(waited_s=99.0),
+    )
+    assert (decision.role, decision.reason) == WAITS

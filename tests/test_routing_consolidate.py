@@ -26,7 +26,7 @@ from proxy.model import (
 )
 from proxy.routing.consolidate import MIN_GAIN, first_role
 from proxy.routing.curves import Curves
-from proxy.routing.demand import DEMAND_S, PEAK_S
+from proxy.routing.demand import DEMAND_S, PEAK_S, arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
@@ -87,7 +87,7 @@ def test_several_crossings_are_followed(tok_s: float, favoured: Role, role: Role
 def test_a_calm_is_not_followed_to_one_that_could_not_carry_the_last_peak_until_that_is_long_past() -> None:
     rules = shared(TWICE)
     regime = follow(rules, Regime(BASELINE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0)), 0, 0.0)
-    calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0))
+    calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0, looked_at_s=-inf))
     assert at_demand(rules, 10.0, BASELINE) is SPECULATIVE
     assert follow(rules, calm, 0, 0.0).role is BASELINE
     # What the two would have held over the last half hour decides.
@@ -224,7 +224,7 @@ def test_more_in_flight_than_was_asked_for_explains_counts_as_demand() -> None:
 
 def test_what_is_in_flight_is_the_mean_of_the_same_time() -> None:
     rules = shared(TWICE)
-    regime = fresh(rules)._replace(since_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0))
+    regime = fresh(rules)._replace(since_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0, looked_at_s=0.0))
     assert follow(rules, regime, 0, DEMAND_S).demand.held == pytest.approx(8.0 - 6.0 * exp(-1.0))
 
 
@@ -242,7 +242,7 @@ def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
 
 def test_the_highest_demand_is_forgotten_slowly() -> None:
     rules = shared(TWICE)
-    regime = fresh(rules)._replace(demand=Demand(1.0, 1024.0, 256.0, 0.0, 400.0))
+    regime = fresh(rules)._replace(demand=Demand(1.0, 1024.0, 256.0, 0.0, 400.0, looked_at_s=0.0))
     assert follow(rules, regime, 0, PEAK_S).demand.peak_tok_s == pytest.approx(400.0 * exp(-1.0))
 
 
@@ -256,6 +256,45 @@ def test_the_mean_begins_anew_where_more_come_than_by_chance(requests: int, begi
     demand = follow(rules, regime, 0, 600.5).demand
     assert (demand.lasted_s == DEMAND_S) is begins_anew
     assert (demand.lasting_tok_s == demand.tok_s) is begins_anew
+
+
+def paced(rules: Rules, regime: Regime, seconds: range, every_s: int, held: int) -> Regime:
+    """A request of the expected length every so many seconds, with so many in flight."""
+    for second in seconds:
+        regime = follow(rules, regime, held, float(second))
+        regime = arrived(regime, Traits(), EXPECTED_TOKENS) if second % every_s == 0 else regime
+    return regime
+
+
+def test_a_calm_is_followed_once_it_has_lasted_longer_than_what_was_before() -> None:
+    rules = shared(TWICE)
+    busy = paced(rules, fresh(rules), range(120), 2, 3)
+    assert busy.role is BASELINE
+    assert paced(rules, busy, range(120, 300), 30, 0).role is BASELINE
+    assert paced(rules, busy, range(120, 7200), 30, 0).role is SPECULATIVE
+
+
+def test_both_are_looked_at_once_in_a_quarter_second_and_nothing_of_the_time_between_is_lost() -> None:
+    rules = shared(TWICE)
+    regime = fresh(rules)._replace(since_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 256.0, 2.0, looked_at_s=0.0))
+    often = follow(rules, follow(rules, regime, 4, 0.125), 4, 0.25).demand
+    assert follow(rules, regime, 4, 0.125).demand.held == 2.0, "not yet"
+    assert often.held == pytest.approx(6.0 - 4.0 * exp(-0.25 / DEMAND_S))
+    assert (often.looked_at_s, often.flown) == (0.25, 0.0)
+
+
+def test_in_demand_that_comes_and_goes_a_new_height_is_no_reason_until_as_much_was_lost_as_a_change_costs() -> None:
+    rules = shared(TWICE)
+    demand = Demand(150.0, 1024.0, 256.0)
+    for spread, excess, favoured in ((0.5, 0.0, BASELINE), (0.6, 1.0, SPECULATIVE), (0.6, 500.0, BASELINE)):
+        seen = demand._replace(spread=spread, excess=excess)
+        assert follow(rules, Regime(SPECULATIVE, -1000.0, 4.0, 0.0, 0.0, seen), 0, 0.0).role is favoured
+
+
+def test_a_crowd_that_saves_too_little_while_it_lasts_changes_nothing() -> None:
+    flat = of_both({1: 60.0, 64: 640.0}, {1: 40.0, 64: 900.0})
+    assert follow(shared(flat), crowded(30.0), 30, 0.0).role is BASELINE
+    assert follow(shared(flat), crowded(30.0)._replace(smoothed=200.0), 30, 0.0).role is SPECULATIVE
 
 
 # ---------------------------------------------------------------- a steep rise

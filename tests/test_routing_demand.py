@@ -4,9 +4,11 @@ from math import exp
 
 import pytest
 from fakes.speeds import shipped
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.model import Regime, Traits
-from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, MAX_PROMPT_TOKENS, aged, arrived
+from proxy.model import Demand, Regime, Traits
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, MAX_PROMPT_TOKENS, aged, arrived, withdrawn
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.policy import follow
 from proxy.routing.rules import Rules
@@ -45,3 +47,31 @@ def test_prompts_are_counted_once_and_only_what_is_not_cached_where_they_go() ->
     assert aged(regime, DEMAND_S).prompt_tok_s == pytest.approx(regime.demand.prompt_tok_s * exp(-1.0))
     images = arrived(Regime(smoothed_at_s=0.0), Traits(prompt_bytes=50_000_000), 256.0).demand
     assert images.prompt_tok_s == MAX_PROMPT_TOKENS / DEMAND_S
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200_000), st.floats(1.0, 1000.0)), min_size=1, max_size=5),
+    st.tuples(st.integers(1, 9), st.integers(0, 900_000), st.floats(1.0, 4096.0)),
+    st.floats(0.0, 20.0),
+)
+def test_what_is_withdrawn_leaves_the_demand_as_if_it_had_never_come(
+    others: list[tuple[int, int, float]], refused: tuple[int, int, float], age_s: float
+) -> None:
+    with_it = without = Regime(smoothed_at_s=0.0)
+    for place, (weight, prompt_bytes, tokens) in enumerate([refused, *others]):
+        traits = Traits(weight=weight, prompt_bytes=prompt_bytes)
+        with_it = arrived(with_it, traits, tokens)
+        without = without if place == 0 else arrived(without, traits, tokens)
+    traits = Traits(weight=refused[0], prompt_bytes=refused[1])
+    left = withdrawn(aged(with_it, age_s), traits, refused[2], 0, age_s=age_s, peak_tok_s=0.0)
+    if left.tok_s:  # else what the others asked for is too little beside it to be told apart
+        assert left == pytest.approx(aged(without, age_s), rel=1e-6, abs=1e-6)
+    else:
+        assert without.demand.tok_s < 0.011 * refused[0] * refused[2] / DEMAND_S
+
+
+def test_of_a_demand_that_is_withdrawn_whole_nothing_is_left() -> None:
+    traits = Traits(prompt_bytes=4000)
+    only = arrived(Regime(smoothed_at_s=0.0, demand=Demand(held=2.0, peak_tok_s=9.0)), traits, 256.0)
+    for tokens in (256.0, 256.0 * 1.05, 256.0 * 0.995):  # lengths are expected otherwise by then
+        assert withdrawn(only.demand, traits, tokens, 0, age_s=0.0, peak_tok_s=5.0) == Demand(held=2.0, peak_tok_s=5.0)

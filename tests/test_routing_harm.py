@@ -22,13 +22,25 @@ from proxy.model import (
     Whereabouts,
 )
 from proxy.routing.evidence import Seen
-from proxy.routing.harm import LEAST_ANSWERS, LEAST_S, LONGEST_S, SUSPENDED_S, WINDOW_S, Choice, Harm, measured_choice
+from proxy.routing.harm import (
+    LEAST_ANSWERS,
+    LEAST_S,
+    LONGEST_S,
+    SUSPENDED_S,
+    WINDOW_S,
+    Cause,
+    Choice,
+    Harm,
+    Suspension,
+    choice_of,
+)
 from proxy.routing.learner import Told
 from proxy.routing.policy import decide
 from proxy.routing.rules import Rules
 
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 60.0, 8: 400.0, 64: 1900.0})
 SEEN = Seen(4.0, 0.0, 0.01, 0.02)
+WHY = Suspension(Cause.COST, None, "", 1.0, 2.0, 100, 60, 0.0)
 
 
 def told(harm: Harm, ln_ratio: float, believed: float | None, times: int = 1, at_s: float = 0.0) -> None:
@@ -37,29 +49,57 @@ def told(harm: Harm, ln_ratio: float, believed: float | None, times: int = 1, at
 
 
 def test_answers_that_are_as_foretold_are_no_harm() -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     told(harm, 0.6, 0.6, 500)
     assert not harm.look(500.0)
 
 
 @pytest.mark.parametrize("lie", [log(3.0), -log(3.0)])
 def test_a_threefold_lie_is_found_out_by_some_answers(lie: float) -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     told(harm, 0.0, lie, 2)
     assert not harm.look(2.0)  # two may be chance
     told(harm, 0.0, lie, 3)
     assert harm.look(5.0)
 
 
+def test_a_suspension_tells_what_was_predicted_and_seen_of_whom_over_how_many_answers() -> None:
+    harm = Harm(CURVES)
+    told(harm, 0.0, log(3.0), 3)
+    why = harm.look(3.0)
+    assert why is not None
+    assert (why.cause, why.role, why.answers) == (Cause.DOUBT, SPECULATIVE, 3)
+    assert (why.predicted_s, why.seen_s) == (pytest.approx(0.03), pytest.approx(0.01))
+    harm.suspend(why._replace(source="moments"), 3.0)
+    assert harm.last is not None
+    assert harm.last.numbers() == {
+        "cause": "doubt",
+        "source": "moments",
+        "predicted_s": 0.03,
+        "seen_s": 0.01,
+        "answers": 3,
+        "moved": 0,
+        "suspended_for_s": SUSPENDED_S,
+    }
+
+
+def test_answers_before_the_last_one_that_was_as_foretold_are_no_part_of_a_doubt() -> None:
+    harm = Harm(CURVES)
+    told(harm, 0.2, 0.2, 50)
+    told(harm, 0.0, log(3.0), 3)
+    why = harm.look(60.0)
+    assert why is not None and why.answers == 3
+
+
 def test_prompts_between_tokens_are_no_lie() -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     told(harm, 0.3, 0.0, 500)
     told(harm, 0.0, -0.3, 500)
     assert not harm.look(1000.0)
 
 
 def test_an_answer_that_is_no_test_of_belief_raises_no_doubt() -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     told(harm, 0.0, None, 500)
     assert not harm.look(500.0)
 
@@ -68,57 +108,60 @@ def sent(harm: Harm, choice: Choice, count: int, every_s: float, at_s: float = 0
     """Requests that went to the speculative backend, one after the other."""
     for number in range(count):
         now_s = at_s + every_s * number
-        harm.beliefs[BASELINE].observe(0, SEEN, 0.0, now_s)
+        harm.answered(BASELINE, Told(0, SEEN, 0.0), now_s)
         harm.compare(SPECULATIVE, 0, choice, (4.0, 4.0), now_s)
     return at_s + every_s * count
 
 
 def test_requests_that_would_have_cost_less_elsewhere_are_harm_once_they_are_many() -> None:
-    harm, worse = Harm(), Choice((1.5, 1.0), BASELINE)
+    harm, worse = Harm(CURVES), Choice((1.5, 1.0), BASELINE)
     now_s = sent(harm, worse, LEAST_ANSWERS + 1, LEAST_S / LEAST_ANSWERS * 1.2)
-    assert harm.look(now_s)
-    few = Harm()
+    why = harm.look(now_s)
+    assert why is not None
+    assert (why.cause, why.role, why.answers, why.moved) == (Cause.COST, None, LEAST_ANSWERS + 1, LEAST_ANSWERS + 1)
+    assert why.seen_s == pytest.approx(1.5 * why.answers)
+    assert why.predicted_s == pytest.approx(1.15 * why.answers)
+    few = Harm(CURVES)
     assert not few.look(sent(few, worse, LEAST_ANSWERS // 2, LEAST_S / LEAST_ANSWERS * 3))
-    short = Harm()
+    short = Harm(CURVES)
     assert not short.look(sent(short, worse, 10 * LEAST_ANSWERS, 0.01))
 
 
 def test_requests_that_cost_about_the_same_elsewhere_are_no_harm() -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     assert not harm.look(sent(harm, Choice((1.1, 1.0), BASELINE), 4 * LEAST_ANSWERS, 1.0))
 
 
 def test_requests_that_would_have_gone_the_same_way_dilute_the_harm() -> None:
-    harm, now_s = Harm(), 0.0
+    harm, now_s = Harm(CURVES), 0.0
     for _ in range(60):
         now_s = sent(harm, Choice((1.5, 1.0), BASELINE), 1, 1.0, now_s)
         now_s = sent(harm, Choice((1.0, 1.5), SPECULATIVE), 9, 0.4, now_s)
     assert not harm.look(now_s)
-    assert 0.0 < harm.worse < 0.05
 
 
 def test_what_is_long_ago_is_forgotten() -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     now_s = sent(harm, Choice((1.5, 1.0), BASELINE), 2 * LEAST_ANSWERS, 2.0)
     assert not harm.look(now_s + WINDOW_S + 20.0)
 
 
 def test_a_backend_of_which_nothing_was_heard_lately_is_no_alternative() -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     for number in range(200):
         harm.compare(SPECULATIVE, 0, Choice((1.5, 1.0), BASELINE), (4.0, 4.0), float(number))
     assert not harm.look(200.0)
 
 
 def test_each_suspension_is_longer_than_the_one_before_within_a_bound() -> None:
-    harm, now_s, lasted = Harm(), 0.0, []
+    harm, now_s, lasted = Harm(CURVES), 0.0, []
     for _ in range(8):
-        harm.suspend(now_s)
+        harm.suspend(WHY, now_s)
         lasted.append(harm.until_s - now_s)
         now_s = harm.until_s + 10.0
     assert lasted[:3] == [SUSPENDED_S, 2 * SUSPENDED_S, 4 * SUSPENDED_S]
     assert lasted[-1] == LONGEST_S
-    harm.suspend(now_s + 2 * LONGEST_S)
+    harm.suspend(WHY, now_s + 2 * LONGEST_S)
     assert harm.until_s - now_s - 2 * LONGEST_S == SUSPENDED_S
 
 
@@ -126,7 +169,7 @@ def test_the_measured_choice_is_what_marginal_would_have_made_of_the_same_counts
     rules = Rules(Policy.MARGINAL, curves=CURVES)
     for counts, role in (((0, 0), SPECULATIVE), ((60, 5), BASELINE)):
         because = Because(Policy.MARGINAL, *counts, 0.0, 5, 9, SPECULATIVE, 0, Costs(9.0, 9.0))
-        choice = measured_choice(rules, Decision(SPECULATIVE, Reason.CHEAPER, Regime(), because), Traits(), 100.0)
+        choice = choice_of(rules, Decision(SPECULATIVE, Reason.CHEAPER, Regime(), because), Traits(), 100.0)
         assert choice is not None and choice.role is role
         assert min(choice.costs_s) == choice.costs_s[0 if role is SPECULATIVE else 1]
 
@@ -137,7 +180,7 @@ def test_the_measured_choice_has_the_demand_and_the_cached_tokens_of_the_decisio
     regime = Regime(smoothed_at_s=0.0, demand=Demand(400.0, 1000.0, 200.0))
     snapshot = LoadSnapshot(0.0, BackendLoad(SPECULATIVE, 2), BackendLoad(BASELINE, 2))
     decision = decide(rules, regime, snapshot, traits, expected_tokens=200.0, where=Whereabouts(0, 3000))
-    choice = measured_choice(rules, decision._replace(regime=regime), traits, 200.0)
+    choice = choice_of(rules, decision._replace(regime=regime), traits, 200.0)
     assert choice is not None and decision.because.costs is not None
     assert choice.costs_s == decision.because.costs[:2]
 
@@ -146,11 +189,11 @@ def test_the_measured_choice_of_consolidate_needs_the_gain_of_a_change() -> None
     rules = Rules(Policy.CONSOLIDATE, placement=Placement.SHARED, curves=CURVES)
     because = Because(Policy.CONSOLIDATE, 3, 0, 0.0, 5, 9, BASELINE, 0, Costs(9.0, 9.0))
     regime = Regime(BASELINE, demand=Demand(50.0, 1000.0, 200.0))
-    choice = measured_choice(rules, Decision(BASELINE, Reason.REGIME, regime, because), Traits(), 100.0)
+    choice = choice_of(rules, Decision(BASELINE, Reason.REGIME, regime, because), Traits(), 100.0)
     assert choice is not None and choice.role is SPECULATIVE
 
 
 def test_curves_that_foretell_answers_better_are_not_called_worse_by_those_that_do_not() -> None:
-    harm = Harm()
+    harm = Harm(CURVES)
     told(harm, 0.5, 0.5, 40)
     assert not harm.look(sent(harm, Choice((1.5, 1.0), BASELINE), 4 * LEAST_ANSWERS, 1.0))

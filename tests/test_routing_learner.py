@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.model import BASELINE, ROLES, SPECULATIVE, EngineLoad, Role
+from proxy.routing.correction import MATERIAL, MOST_A_TURN
 from proxy.routing.curves import Curves
 from proxy.routing.delays import Delays
-from proxy.routing.learner import MATERIAL, MOST_A_TURN, SILENT_S, Answer, Learner, Look
+from proxy.routing.learner import SILENT_S, Answer, Learner, Look
 
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 60.0, 8: 400.0, 64: 1900.0})
 STEPS = 50.0
@@ -133,8 +134,8 @@ def test_steps_with_prompts_in_them_are_taken_for_a_count_of_tokens() -> None:
         held = (float(n * second), float(n * n * second))
         learner.polled(SPECULATIVE, Look(EngineLoad(n, 0, moments=moments), float(second), held))
     learner.turn(60.0)
-    assert learner.sides[SPECULATIVE].seen > 40
-    assert by(learner, SPECULATIVE, n) == pytest.approx(1.0, abs=0.04)
+    assert learner.sides[SPECULATIVE].seen >= 5
+    assert by(learner, SPECULATIVE, n) == pytest.approx(1.0, abs=0.05)
 
 
 def test_an_engine_that_leaves_most_steps_out_is_waited_for() -> None:
@@ -147,6 +148,41 @@ def test_an_engine_that_leaves_most_steps_out_is_waited_for() -> None:
         learner.polled(SPECULATIVE, look)
     learner.turn(60.0)
     assert by(learner, SPECULATIVE, 2) == pytest.approx(2.0, rel=0.1)
+
+
+def counted(learner: Learner, given: int, ran: int, *, read: int = 0) -> None:
+    """A minute of an engine that tells only what it runs and has generated, `ran` sequences as fast as measured, of
+    which the proxy gave `given`; `read` of those it holds beside have ended."""
+    curve = CURVES.contexts[0].speculative
+    assert curve is not None
+    held = float(given + read)
+    for second in range(60):
+        load = EngineLoad(ran, 0, generated=second * curve.tok_s(ran))
+        learner.polled(SPECULATIVE, Look(load, float(second), (held * second, held * held * second)))
+    learner.turn(60.0)
+
+
+def test_tokens_are_shared_among_all_that_an_engine_runs_others_included() -> None:
+    learner = Learner(CURVES)
+    counted(learner, given=4, ran=12)
+    assert learner.sides[SPECULATIVE].seen >= 5
+    assert by(learner, SPECULATIVE, 12) == pytest.approx(1.0, abs=0.04)
+    assert by(learner, SPECULATIVE, 4) == pytest.approx(1.0, abs=0.04)
+
+
+def test_answers_that_are_only_being_read_share_no_tokens() -> None:
+    learner = Learner(CURVES)
+    counted(learner, given=4, ran=4, read=8)
+    assert by(learner, SPECULATIVE, 4) == pytest.approx(1.0, abs=0.04)
+    assert by(learner, SPECULATIVE, 12) == pytest.approx(1.0, abs=0.04)
+
+
+def test_tokens_of_more_engines_than_before_are_no_evidence() -> None:
+    learner = Learner(CURVES)
+    for second in range(20):
+        load = EngineLoad(4, 0, generated=100.0 * second * (1 + second % 2), ranks=1 + second % 2)
+        learner.polled(SPECULATIVE, Look(load, float(second), (4.0 * second, 16.0 * second)))
+    assert learner.sides[SPECULATIVE].seen == 0
 
 
 def test_where_nothing_that_an_engine_tells_can_be_true_answers_count() -> None:
@@ -162,14 +198,14 @@ def test_where_nothing_that_an_engine_tells_can_be_true_answers_count() -> None:
 
 
 def test_answers_count_where_polls_are_silent_and_only_there() -> None:
-    answer = Answer(1024.0, 0.0, 200, 2.0 * CURVES.contexts[0].speculative.seconds_per_token(4), 4.0)  # type: ignore[union-attr]
+    answer = Answer(1024.0, 0.0, 200, 1.1 * CURVES.contexts[0].speculative.seconds_per_token(4), 4.0)  # type: ignore[union-attr]
     silent, polled = Learner(CURVES), Learner(CURVES)
     taught(polled, Engine(polled, SPECULATIVE), 4, 3)
     for learner in (silent, polled):
         for second in range(20):
             learner.answered(SPECULATIVE, answer, 3.0 + second)
         learner.turn(30.0)
-    assert by(silent, SPECULATIVE, 4) == pytest.approx(2.0, rel=0.1)
+    assert by(silent, SPECULATIVE, 4) == pytest.approx(1.1, rel=0.05)
     assert polled.corrected is CURVES
     polled.answered(SPECULATIVE, answer, 3.0 + SILENT_S)
     assert polled.sides[SPECULATIVE].seen == 3
@@ -186,6 +222,94 @@ def test_time_in_which_prompts_are_read_is_not_held_against_decoding() -> None:
         learner.answered(SPECULATIVE, answer, float(second))
     learner.turn(200.0)
     assert by(learner, SPECULATIVE, 4) == pytest.approx(1.0, abs=0.04)
+
+
+def answers(learner: Learner, slower: float, n: float, at_s: float, count: int = 1) -> None:
+    curve = CURVES.contexts[0].speculative
+    assert curve is not None
+    for number in range(count):
+        answer = Answer(1024.0, 0.0, 200, slower * curve.seconds_per_token(n), n)
+        learner.answered(SPECULATIVE, answer, at_s + 0.1 * number)
+
+
+@pytest.mark.parametrize("lie", [1 / 1.4, 1 / 3.0])
+def test_an_engine_whose_word_answers_do_not_bear_out_is_learned_from_answers(lie: float) -> None:
+    learner, engine = Learner(CURVES), Engine(Learner(CURVES), SPECULATIVE, lie)
+    engine.learner = learner
+    for second in range(60):
+        engine.run(8, float(second))
+        learner.turn(float(second))
+        answers(learner, 1.0, 8.0, second + 0.1)
+    learner.turn(60.0)
+    assert learner.sides[SPECULATIVE].trust.doubted
+    assert by(learner, SPECULATIVE, 8) == pytest.approx(1.0, abs=0.03)
+
+
+def test_an_engine_that_tells_the_truth_again_is_believed_again() -> None:
+    learner = Learner(CURVES)
+    engine = Engine(learner, SPECULATIVE, 1 / 3.0)
+    for second in range(120):
+        engine.slower = 1 / 3.0 if second < 60 else 1.0
+        engine.run(8, float(second))
+        learner.turn(float(second))
+        answers(learner, 1.0, 8.0, second + 0.1)
+    assert not learner.sides[SPECULATIVE].trust.doubted
+
+
+def test_answers_that_a_busy_engine_slows_by_some_part_cost_it_no_trust() -> None:
+    learner = Learner(CURVES)
+    engine = Engine(learner, SPECULATIVE, 1.5)
+    for second in range(60):
+        engine.run(8, float(second))
+        learner.turn(float(second))
+        answers(learner, 1.5 * 1.25, 8.0, second + 0.1)
+    learner.turn(60.0)
+    assert not learner.sides[SPECULATIVE].trust.doubted
+    assert by(learner, SPECULATIVE, 8) == pytest.approx(1.5, rel=0.03)
+
+
+def in_flight(learner: Learner, told: float, seconds: int, *, heard: bool) -> None:
+    """Steps that are told so many times as long as they take, of all that the proxy has in flight."""
+    curve, n = CURVES.contexts[0].speculative, 8
+    assert curve is not None
+    us = 2e6 * curve.seconds_per_token(n)
+    for second in range(seconds):
+        moments = tuple(second * 1e6 / us * each for each in (1.0, n, told * us, n * n, told * n * us, 2.0 * n))
+        held = (float(n * second), float(n * n * second))
+        learner.polled(SPECULATIVE, Look(EngineLoad(n, 0, moments=moments), float(second), held))
+        if heard:
+            answers(learner, 1.0, 8.0, second + 0.1)
+        learner.turn(float(second))
+
+
+def test_steps_that_seem_too_short_move_nothing_before_answers_have_been_heard() -> None:
+    learner = Learner(CURVES)
+    in_flight(learner, 1 / 1.4, 20, heard=False)
+    assert learner.sides[SPECULATIVE].seen > 10
+    assert learner.corrected is CURVES
+
+
+def test_steps_that_seem_too_short_never_move_anything_where_answers_say_otherwise() -> None:
+    learner = Learner(CURVES)
+    in_flight(learner, 1 / 1.4, 60, heard=True)
+    assert by(learner, SPECULATIVE, 8) == pytest.approx(1.0, abs=0.03)
+
+
+def test_where_no_answer_tells_its_tokens_an_engine_is_taken_at_its_word() -> None:
+    learner = Learner(CURVES)
+    in_flight(learner, 1 / 1.4, 60, heard=False)
+    assert by(learner, SPECULATIVE, 8) == pytest.approx(1 / 1.4, rel=0.03)
+
+
+def test_tokens_of_seconds_with_prompts_in_them_tell_the_speed_of_all_together() -> None:
+    learner, curve, tokens = Learner(CURVES), CURVES.contexts[0].speculative, 0.0
+    assert curve is not None
+    for second in range(121):
+        load = EngineLoad(8, second % 2, generated=tokens)
+        learner.polled(SPECULATIVE, Look(load, float(second), (8.0 * second, 64.0 * second)))
+        tokens += curve.tok_s(8) * (0.2 if second % 2 else 1.8)
+    learner.turn(121.0)
+    assert by(learner, SPECULATIVE, 8) == pytest.approx(1.0, abs=0.04)
 
 
 def test_on_shared_gpus_steps_beside_the_other_s_are_not_taken_for_its_own() -> None:

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 from typing import Any, NamedTuple
 
 import pytest
-from fakes.speeds import any_curves, bucket, curves
+from fakes.speeds import any_curves, bucket, curves, of_both
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -190,7 +191,24 @@ def test_failover_tries_the_other_backend_as_a_last_resort_when_all_look_down() 
 def test_because_counts_without_the_new_request() -> None:
     regime = Regime(SPECULATIVE, -1000.0, 3.5, 10.0, 4.0)
     decision = decide(Rules(leave_at=9, enter_at=5), regime, snapshot(3, 2, at_s=10.0), Traits(weight=2))
-    assert decision.because == Because(Policy.OVERFLOW, 3, 2, 3.5, 5, 9, SPECULATIVE)
+    assert decision.because == Because(Policy.OVERFLOW, 3, 2, None, None, 9, None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "looked_at"),
+    [
+        (Policy.OVERFLOW, {"leave_at"}),
+        (Policy.THRESHOLD, {"smoothed", "enter_at", "leave_at", "regime"}),
+        (Policy.CONSOLIDATE, {"smoothed", "regime"}),
+        (Policy.MARGINAL, set()),
+        (Policy.PINNED, set()),
+    ],
+)
+def test_because_tells_of_a_policys_numbers_those_that_it_looks_at(policy: Policy, looked_at: set[str]) -> None:
+    rules = Rules(policy, curves=of_both({1: 100.0, 8: 400.0}, {1: 60.0, 8: 480.0}))
+    told = decide(rules, LONG_AGO, snapshot(3, 2), Traits()).because
+    numbers = {"smoothed", "enter_at", "leave_at", "regime"}
+    assert {name for name in numbers if getattr(told, name) is not None} == looked_at
 
 
 def test_the_decisions_regime_holds_the_request_that_was_placed() -> None:
@@ -297,6 +315,12 @@ demands = st.builds(
     st.floats(0, 1000),
     st.floats(0, 1e5),
     st.floats(0, 1e6),
+    st.floats(0, 1e5),
+    st.floats(0, 300),
+    st.floats(0, 100),
+    st.floats(-1e6, 1e6),
+    st.floats(-10, 1000) | st.just(-inf),
+    st.floats(0, 1000),
 )
 regimes = st.just(Regime()) | st.builds(
     Regime, roles, st.floats(-10, 1000), st.floats(0, 100), st.floats(-10, 1000), st.floats(0, 100), demands

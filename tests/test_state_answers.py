@@ -36,3 +36,22 @@ def test_what_is_expected_lies_within_what_was_seen(lengths: list[float]) -> Non
         answers.heard(CHAT, tokens)
     seen = [PRIOR_TOKENS, *lengths]
     assert min(seen) * (1 - 1e-9) <= answers.expected(CHAT) <= max(seen) * (1 + 1e-9)
+
+
+def test_answers_that_their_clients_cut_short_pull_no_mean_down() -> None:
+    answers = Answers()
+    for _ in range(200):
+        answers.heard(CHAT, 1.0, 1)
+    assert answers.expected(CHAT) == PRIOR_TOKENS
+
+
+def test_answers_that_reach_a_limit_beyond_the_mean_pull_it_up() -> None:
+    answers = Answers()
+    answers.heard(CHAT, 1000.0, 1000)
+    assert answers.expected(CHAT) == pytest.approx(PRIOR_TOKENS + NEWEST * (1000 - PRIOR_TOKENS))
+
+
+def test_an_answer_that_ends_before_its_limit_counts_as_any_other() -> None:
+    answers = Answers()
+    answers.heard(CHAT, 16.0, 4096)
+    assert answers.expected(CHAT) == pytest.approx(PRIOR_TOKENS + NEWEST * (16 - PRIOR_TOKENS))

@@ -23,6 +23,7 @@ from proxy.errors import (
 )
 from proxy.model import Because, Costs, Decision, Dialect, Policy, Reason, Regime, Role
 from proxy.protocol.fields import Fields
+from proxy.routing.out import Out
 from proxy.wire.downstream import (
     PIECE_BYTES,
     Downstream,
@@ -34,7 +35,7 @@ from proxy.wire.downstream import (
 from proxy.wire.kept import Kept
 from proxy.wire.request import Request
 
-BECAUSE = Because(Policy.OVERFLOW, 3, 1, 2.5, 5, 9, Role.SPECULATIVE)
+BECAUSE = Because(Policy.THRESHOLD, 3, 1, 2.5, 5, 9, Role.SPECULATIVE)
 
 
 async def told(reply: Reply, method: str = "GET", version: str = "1.1") -> Said:
@@ -299,9 +300,25 @@ def test_stamps_tell_the_decision() -> None:
         b"x-crossover-backend: baseline",
         b"x-crossover-reason: overflow",
         b"x-crossover-in-flight: speculative=3, baseline=1",
-        b"x-crossover-because: policy=overflow, regime=speculative, smoothed=2.50, enter_at=5, leave_at=9",
+        b"x-crossover-because: policy=threshold, regime=speculative, smoothed=2.50, enter_at=5, leave_at=9",
         b"",
     ]
+
+
+def test_stamps_tell_no_number_that_the_policy_does_not_look_at() -> None:
+    by_cost = BECAUSE._replace(smoothed=None, enter_at=None, leave_at=None, regime=None, costs=Costs(1.0, 2.0))
+    for because, told in (
+        (by_cost, b"policy=threshold, speculative_cost_s=1, baseline_cost_s=2"),
+        (by_cost._replace(leave_at=9, costs=None), b"policy=threshold, leave_at=9"),
+    ):
+        decision = Decision(Role.BASELINE, Reason.CHEAPER, Regime(), because)
+        assert stamps_of("id", decision).endswith(b"x-crossover-because: %b\r\n" % told)
+
+
+def test_stamps_tell_why_a_backend_was_out() -> None:
+    because = BECAUSE._replace(speculative_out=Out.CIRCUIT_OPEN, baseline_out=Out.FULL)
+    decision = Decision(Role.BASELINE, Reason.ONLY_ELIGIBLE, Regime(), because)
+    assert stamps_of("id", decision).endswith(b", speculative_out=circuit open, baseline_out=full\r\n")
 
 
 @pytest.mark.parametrize(

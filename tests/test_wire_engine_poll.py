@@ -1,8 +1,11 @@
 """What is asked of an engine about itself, and when."""
 
+import asyncio
+
 import orjson
 from fakes.control import FakeControl, Said
 from fakes.desk import Clock, desk
+from fakes.until import until
 
 from proxy.model import EngineLoad, Role
 from proxy.protocol.routes import EngineKind
@@ -28,7 +31,7 @@ class Rig:
         self.control = FakeControl()
         self.told: list[str | None] = []
         self.poll = EnginePoll(
-            self.desk, self.backend, self.control, engine, interval_s=1, timeout_s=5, on_facts=self._note
+            self.desk, self.backend, self.control, engine, interval_s=0.001, timeout_s=5, on_facts=self._note
         )
 
     def _note(self, backend: Backend) -> None:
@@ -188,3 +191,24 @@ async def test_a_server_of_unknown_kind_is_asked_for_its_models_alone() -> None:
     await rig.polls(3)
     assert set(rig.control.asked) == {"/v1/models"}
     assert (rig.backend.load, rig.backend.max_in_flight) == (None, None)
+
+
+async def test_a_poll_that_breaks_is_told_once_and_the_next_is_made() -> None:
+    rig, told = Rig(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    rig.answers(loads(running=7), server_info())
+    observe, calls = rig.desk.observe_load, []
+
+    def breaks(backend: Backend, load: EngineLoad) -> None:
+        calls.append(load)
+        if len(calls) < 4:
+            raise ArithmeticError("what nobody thought of")
+        observe(backend, load)
+
+    rig.desk.observe_load = breaks  # type: ignore[method-assign]
+    task = asyncio.get_running_loop().create_task(rig.poll.run())
+    await until(lambda: len(calls) >= 5, what="a poll after those that broke")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert rig.backend.load is not None
+    assert [str(each["exception"]) for each in told] == ["what nobody thought of"]

@@ -13,8 +13,9 @@ from fakes.raw import RawClient, request
 from fakes.serving import served
 from fakes.until import turns, until
 
+from proxy.closing import CloseReason
 from proxy.errors import BackendBroken, CrossoverError, ShuttingDown
-from proxy.model import CloseReason, Dialect
+from proxy.model import Dialect
 from proxy.protocol.answer_head import Framing
 from proxy.protocol.fields import Fields
 from proxy.protocol.sse import Scanner
@@ -97,6 +98,7 @@ async def test_chunks_of_whole_events_pass_as_the_very_bytes_that_came() -> None
         run.answer.say(DONE)
         run.end()
         assert await run.rest() == anew(WORD) + framed(WORD) + framed(WORD + WORD) + framed(DONE) + LAST
+        assert not run.passage.held_up
 
 
 async def test_event_that_is_cut_is_held_and_framed_anew() -> None:
@@ -249,6 +251,7 @@ async def test_client_that_does_not_read_pauses_the_answer_and_no_byte_is_lost()
             came = await run.client.reader.readexactly(len(expected))
         assert came == expected
         await until(lambda: run.answer.paused == [True, False], what="the answer being resumed")
+        assert run.passage.held_up
         run.answer.say(DONE)
         run.end()
         assert await run.rest() == framed(DONE) + LAST

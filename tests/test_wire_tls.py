@@ -12,7 +12,7 @@ from fakes.raw import RawClient, request
 from fakes.serving import Served, served
 from fakes.until import until
 
-from proxy.model import CloseReason
+from proxy.closing import CloseReason
 from proxy.wire.downstream import Downstream, Reply
 from proxy.wire.request import Request
 from proxy.wire.tls import TlsPort

@@ -12,7 +12,7 @@ from proxy.config.loading import from_mapping, load, override
 from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, Problem
 from proxy.config.settings import Backend, Settings
-from proxy.config.views import RESTART_KEYS, Change, differences, effective, needs_restart
+from proxy.config.views import RESTART_KEYS, Change, beside_defaults, differences, effective, needs_restart, pending
 
 __all__ = [
     "RESTART_KEYS",
@@ -22,6 +22,7 @@ __all__ = [
     "Marks",
     "Problem",
     "Settings",
+    "beside_defaults",
     "cautions",
     "contexts",
     "differences",
@@ -32,6 +33,7 @@ __all__ = [
     "needs_restart",
     "outdated",
     "override",
+    "pending",
     "sentences",
     "shown",
 ]

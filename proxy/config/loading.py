@@ -18,6 +18,7 @@ from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, KeyPath, Problem
 from proxy.config.sections import Section
 from proxy.config.settings import EXAMPLE_URLS, Settings, Tls
+from proxy.config.traces_keys import Headers, read_headers
 from proxy.config.yaml_nodes import Document, decode
 from proxy.model import ROLES, Role
 from proxy.routing.curves import Curves
@@ -28,7 +29,7 @@ MAX_FILE_BYTES = 1 << 20
 _TEXT_KEYS = frozenset(
     {
         *("api_key", "api_key_file", "api_keys_file", "token", "token_file", "curves_file"),
-        *("cert_file", "key_file", "client_ca_file"),
+        *("cert_file", "key_file", "client_ca_file", "headers_file"),
     }
 )
 # Keys that name a file with a secret, each with the key that the secret is for.
@@ -39,6 +40,7 @@ _SECRETS: dict[KeyPath, str] = {
 _CLIENTS = ("listen", "api_keys_file")
 _CURVES = ("routing", "curves_file")
 _LEARNED = ("routing", "learn", "state_file")
+_HEADERS = ("traces", "headers_file")
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Settings:
@@ -103,12 +105,14 @@ def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
             problems += faults
     except ValueError as error:
         problems.append(document.problem(_CURVES, str(error)))
+    headers, faults = _headers(settings, folder, marks, document)
+    problems += faults
     settings = _all_placed(settings, folder)
     marks |= {file: mark(file) for file in files_of(settings)}
     problems += [document.problem(path, message) for path, message in file_problems(settings)]
     if problems:
         raise InvalidConfig(problems, marks)
-    return settings.read_from(Sources(marks, clients, curves))
+    return settings.read_from(Sources(marks, clients, curves, headers))
 
 
 def _named(settings: Settings, path: KeyPath, folder: Path, marks: Marks) -> Path | None:
@@ -120,6 +124,15 @@ def _named(settings: Settings, path: KeyPath, folder: Path, marks: Marks) -> Pat
         return None
     marks[folder / value] = mark(folder / value)
     return folder / str(value)
+
+
+def _headers(settings: Settings, folder: Path, marks: Marks, document: Document) -> tuple[Headers, list[Problem]]:
+    """The headers in the file that the section of traces names, and what is wrong with it."""
+    try:
+        file = _named(settings, _HEADERS, folder, marks)
+        return (() if file is None else read_headers(file)), []
+    except ValueError as error:
+        return (), [document.problem(_HEADERS, str(error))]
 
 
 def _speeds(settings: Settings, file: Path, document: Document) -> tuple[Curves | None, list[Problem]]:

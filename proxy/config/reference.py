@@ -1,6 +1,6 @@
 """What each key may hold, read from the settings models: as JSON Schema for editors, in words for messages and docs.
 
-The models are in settings.py and routing_keys.py; wording what is wrong with a value is in mends.py.
+The models are in settings.py, routing_keys.py and traces_keys.py; wording what is wrong with a value is in mends.py.
 """
 
 import ast
@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from proxy.config import routing_keys, settings
+from proxy.config import routing_keys, settings, traces_keys
 from proxy.config.problems import KeyPath
 from proxy.config.sections import WORDS
 from proxy.config.settings import Settings
@@ -49,7 +49,7 @@ def raw_schema() -> dict[str, Any]:
 def _meanings() -> dict[str, dict[str, str]]:
     """The text under each key by its section. pydantic would read the source of every section for it at every start,
     and no start needs it."""
-    bodies = [ast.parse(inspect.getsource(module)).body for module in (settings, routing_keys)]
+    bodies = [ast.parse(inspect.getsource(module)).body for module in (settings, routing_keys, traces_keys)]
     sections = [each for body in bodies for each in body if isinstance(each, ast.ClassDef)]
     found = {each.name: dict(_texts_under(each)) for each in sections}
     return {section: meanings for section, meanings in found.items() if meanings}

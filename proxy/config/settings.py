@@ -1,8 +1,8 @@
 """The settings in force: one frozen model for each section of the file, with meaning, unit, default and range of a key.
 
-The keys of `routing` are in routing_keys.py. Reading a file is not here (loading.py), nor what keys may not be together
-(conflicts.py). The descriptions of the keys are the one source of the commented example, of the reference page and of
-the JSON Schema.
+The keys of `routing` are in routing_keys.py, those of `traces` in traces_keys.py. Reading a file is not here
+(loading.py), nor what keys may not be together (conflicts.py). The descriptions of the keys are the one source of the
+commented example, of the reference page and of the JSON Schema.
 """
 
 from typing import Annotated, Literal, Self
@@ -13,6 +13,7 @@ from proxy.config.addresses import checked_host, checked_key, checked_origin, ch
 from proxy.config.key_files import Sources
 from proxy.config.routing_keys import Routing
 from proxy.config.sections import MAX_SEQUENCES, WORDS, FileName, Section, Word
+from proxy.config.traces_keys import Traces
 from proxy.model import Placement, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.breaker import BreakerRules
@@ -231,6 +232,21 @@ class Log(Section):
     """json for log collectors, text for reading on a terminal."""
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least level that is written. debug for finding a fault, warning when the access log is kept elsewhere."""
+    sample: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of the lines of requests that went well which is written; all that failed, failed over or were refused have
+    theirs. Which ones are written follows from their ids, so that all lines of a request are there or none, and each
+    has the share as `sample`. Lower it when the log costs too much; `crossover replay` needs 1."""
+    redact: Annotated[
+        tuple[Literal["client", "client_name"], ...],
+        Field(strict=False, examples=[["client"]], json_schema_extra={WORDS: "a list of client, client_name"}),
+        BeforeValidator(lambda value: () if value is None else value),
+    ] = ()
+    """What is left out of the lines of requests: client is the address, client_name the name of the key. Lines of what
+    operators do keep the operator's address."""
+
+    def way(self) -> tuple[Literal["json", "text"], str, float, tuple[str, ...]]:
+        """What logging is set up by."""
+        return self.format, self.level, self.sample, self.redact
 
 
 class Settings(Section):
@@ -249,6 +265,7 @@ class Settings(Section):
     circuit: Circuit = Circuit()
     retries: Retries = Retries()
     log: Log = Log()
+    traces: Traces = Traces()
 
     _sources: Sources = PrivateAttr(default_factory=Sources)
 

@@ -13,11 +13,19 @@ from pydantic import BaseModel, SecretStr
 
 from proxy.config.problems import KeyPath, dotted
 from proxy.config.settings import Settings
+from proxy.config.traces_keys import Traces
+from proxy.model import ROLES
 
 MASK = "***"
 
-# Sockets are bound once, and the idle time of client connections is given to the server that holds them.
-RESTART_KEYS = frozenset({"listen.host", "listen.port", "listen.keepalive_s", "admin.host", "admin.port"})
+# Sockets are bound once, the idle time of client connections is given to the server that holds them, and what exports
+# spans is made at the start.
+RESTART_KEYS = frozenset(
+    {
+        *("listen.host", "listen.port", "listen.keepalive_s", "admin.host", "admin.port"),
+        *(f"traces.{name}" for name in Traces.model_fields),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,22 @@ def needs_restart(old: Settings, new: Settings) -> list[str]:
         if (one is None) != (other is None)
     ]
     return [change.key for change in differences(old, new) if change.key in RESTART_KEYS] + switched
+
+
+def beside_defaults(settings: Settings) -> list[dict[str, Any]]:
+    """Every key that is not at its default, as plain values; the urls of the backends have none."""
+    urls = {role.value: {"url": settings.backends.of(role).url} for role in ROLES}
+    defaults = Settings.model_validate({"backends": urls})
+    return [{"key": each.key, "value": each.new, "default": each.old} for each in differences(defaults, settings)]
+
+
+def pending(settings: Settings, written: Settings) -> list[dict[str, Any]]:
+    """Where the file as it is `written` now differs from what is in force, and whether only a restart takes it over."""
+    stuck = needs_restart(settings, written)
+    return [
+        {"key": each.key, "in_force": each.old, "in_file": each.new, "needs_restart": each.key in stuck}
+        for each in differences(settings, written)
+    ]
 
 
 def _names(settings: Settings) -> list[str] | None:

@@ -6,12 +6,14 @@ Where a request goes is in desk.py; the rules that move a circuit or a health ar
 from collections.abc import Callable
 
 from proxy.dispatch.plans import Assignment, BackendPlan, Plan
-from proxy.model import SPECULATIVE, Change, ChangeKind, CircuitState, EngineFacts, EngineLoad, Role
+from proxy.model import SPECULATIVE, Change, ChangeKind, CircuitState, EngineFacts, EngineLoad, Outcome, Role
+from proxy.protocol.agreement import ghosts
 from proxy.routing import blackhole, breaker, health
 from proxy.routing.breaker import Event
 from proxy.routing.health import Evidence
 from proxy.state.backend import Backend
 from proxy.state.ledger import Ledger
+from proxy.state.shelf import Shelf
 
 _FAILURE = Event.FAILURE
 
@@ -69,8 +71,8 @@ class Backends:
         """Keep what an engine says of its own load; a higher limit may make room."""
         before, last = backend.max_in_flight, backend.load
         backend.load, backend.load_at_s = load, self.clock()
-        if last is not None and last.moments and load.moments and load.moments[0] < last.moments[0]:
-            backend.shelf.forget()  # what only grows has fallen: it counts from its start
+        if last is not None and _began_anew(last, load):
+            backend.shelf.forget()
         self._measure(backend)
         if backend.max_in_flight != before:
             self.on_room()
@@ -80,6 +82,9 @@ class Backends:
         last, backend.facts = backend.facts, facts
         if last is not None and (last.version, last.started) != (facts.version, facts.started):
             backend.shelf.forget()
+        before, after = _words_of(last), _words_of(facts)
+        if before is not None and after is not None and before != after:
+            backend.changed_at_s = self.clock()
         self._measure(backend)
         self.on_room()
 
@@ -103,12 +108,23 @@ class Backends:
             tokens = told if told == 0 or load is None or load.kv_tokens is None else load.kv_tokens
         backend.shelf.resize(tokens)
 
+    def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
+        if outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard:
+            return 0.0  # the engine never began
+        facts = assignment.backend.facts
+        if facts is not None and (ghosts(facts.version) or (unheard and not facts.notices_leaving)):
+            lease = assignment.lease
+            age_s = self.clock() - lease.opened_at_s
+            return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
+        return self.plan.linger_s if unheard else 0.0
+
     def _role_now(self, backend: Backend) -> Role:
         """The role that an engine has: a reload may have let two of them change places while a request waited."""
         return next((each.role for each in self.backends if each.url == backend.url), backend.role)
 
-    def _new_backend(self, plan: BackendPlan) -> Backend:
-        return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight)
+    def _new_backend(self, plan: BackendPlan, shelf: Shelf | None = None) -> Backend:
+        shelf = Shelf() if shelf is None else shelf
+        return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight, shelf=shelf)
 
     def _move_circuit(
         self, backend: Backend, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = float("inf")
@@ -130,6 +146,23 @@ class Backends:
         """Tell a change of a backend in use; what becomes of a dropped one would be taken for its successor's."""
         if self.backend(backend.role) is backend:
             self.on_change(Change(kind, backend.role, before, after))
+
+
+def _words_of(facts: EngineFacts | None) -> str | None:
+    """What its speed hangs on: the model, the version and the way it drafts; None where it tells no version."""
+    if facts is None or facts.version is None:
+        return None
+    return " ".join(each for each in (facts.model, facts.version, facts.speculative_algorithm) if each)
+
+
+def _began_anew(last: EngineLoad, load: EngineLoad) -> bool:
+    """Whether an engine counts from a new start: what only grows has fallen, over as many ranks. With one missing less
+    is summed up."""
+    if load.ranks != last.ranks:
+        return False
+    if load.moments and last.moments:
+        return load.moments[0] < last.moments[0]
+    return load.generated is not None and last.generated is not None and load.generated < last.generated
 
 
 def _word(up: bool | None) -> str:

@@ -1,7 +1,8 @@
 """The desk: snapshot, decide and lease in one synchronous step, and every lease settled once.
 
-It owns the state that decisions read: rules, regime, retry budget, the ring of recent decisions. What is known of the
-two backends is in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here awaits.
+It owns the state that decisions read (rules, regime, retry budget) and what is remembered of recent requests. What is
+known of the two backends is in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here
+awaits.
 """
 
 from collections import deque
@@ -23,22 +24,27 @@ from proxy.model import (
     EngineLoad,
     LoadSnapshot,
     Outcome,
+    Reason,
     Regime,
     RequestFacts,
     Role,
     Traits,
     Whereabouts,
 )
-from proxy.protocol.agreement import ghosts
 from proxy.routing import blackhole, breaker, policy, retries
+from proxy.routing.affinity import Wait
 from proxy.routing.breaker import Event
+from proxy.routing.demand import withdrawn
 from proxy.routing.health import Evidence
+from proxy.routing.marginal import answer_tokens
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
 from proxy.state.holdings import Holdings, told
+from proxy.state.settled import Settled
 
-# Decisions kept for /decisions: some minutes at a few requests a second, about half a megabyte.
-RING_SIZE = 1000
+# Decisions kept for /decisions, so that one can be asked for by its request: half a minute at ten thousand a minute,
+# hours at a few; about three megabytes.
+RING_SIZE = 5000
 
 _ADMITTED, _FINISHED = Event.ADMITTED, Outcome.FINISHED
 _CLOSED = CircuitState.CLOSED
@@ -57,6 +63,7 @@ class Desk(Backends):
         self.holdings = Holdings()
         self.ring: deque[DecisionRecord] = deque(maxlen=RING_SIZE)
         self.on_decision: Callable[[Decision], None] = lambda _: None
+        self.settled = Settled()
         self.learning = self._fresh_learning()
 
     # ------------------------------------------------------------ looking
@@ -79,6 +86,10 @@ class Desk(Backends):
         """The role whose engine holds a piece of state, by its hash; None where nobody is known to."""
         return self.holdings.holder(state, (self._speculative.shelf, self._baseline.shelf))
 
+    def follows(self, traits: Traits) -> bool:
+        """Whether it matters where the conversation of a request is cached."""
+        return self.rules.affine and bool(traits.prefix or traits.conversation)
+
     def serves(self, role: Role) -> bool:
         """Whether requests may be sent to `role`, now or when it has room."""
         snapshot = self.snapshot()
@@ -98,7 +109,7 @@ class Desk(Backends):
         """
         wanted = self._role_now(failed).other if failed is not None else self.wanted(traits)
         if wanted is None:
-            wanted = policy.awaited(self.rules, self.regime, self.snapshot(), traits.weight)
+            wanted = policy.awaited(self.rules, self.regime, self.snapshot(), traits.weight) or self._home_full(traits)
         roles = frozenset(ROLES if wanted is None else (wanted,))
         if traits.weight == 1:
             return roles
@@ -118,15 +129,15 @@ class Desk(Backends):
         failed: Backend | None = None,
         promised: frozenset[Role] = frozenset(),
         attempt: int = 1,
+        wait: Wait | None = None,
     ) -> Assignment | Decision:
         """Decide where a request goes and lease its place, in one step.
 
         `failed` is the backend that has just failed this request; the next room on a `promised` one is another's, so
-        it counts as full. Returns the bare Decision when there is no room.
+        it counts as full; with `wait` it may wait for its home. Returns the bare Decision when it has to wait.
         """
         now_s, weight, where = self.clock(), traits.weight, NOWHERE
-        followed = (traits.prefix or traits.conversation) and self.rules.affine
-        if followed or traits.state:
+        if traits.state or (self.rules.affine and (traits.prefix or traits.conversation)):
             where = self._whereabouts(traits)
         decision = self._decide_by_counts(traits, route, now_s, where) if failed is None and not promised else None
         plain = decision is not None
@@ -137,7 +148,14 @@ class Desk(Backends):
             excluded = None if failed is None else self._role_now(failed)
             expected = self.answers.expected(route)
             decision = policy.decide(
-                self.rules, self.regime, snapshot, traits, excluded=excluded, expected_tokens=expected, where=where
+                self.rules,
+                self.regime,
+                snapshot,
+                traits,
+                excluded=excluded,
+                expected_tokens=expected,
+                where=where,
+                wait=wait,
             )
             if decision.role is None:
                 self._enter(decision.regime)
@@ -146,8 +164,6 @@ class Desk(Backends):
         if self.learning is not None:
             decision = self.learning.placed(decision, traits, self.backends, now_s, free=plain)
         assignment = self._lease(decision, weight, now_s)
-        if followed:
-            self.holdings.sent(traits, assignment.backend.shelf)
         self._enter(decision.regime)
         self.ring.append(DecisionRecord(now_s, request_id, route, traits.weight, attempt, decision))
         self.on_decision(decision)
@@ -164,6 +180,29 @@ class Desk(Backends):
         return True
 
     # ------------------------------------------------------------ ending
+
+    def taken(self, assignment: Assignment, traits: Traits) -> None:
+        """A backend has read the prompt of a request, which it has cached from now on. Not before: what it refuses it
+        never has, and must not push out of its image what it does have."""
+        if self.follows(traits):
+            self.holdings.sent(traits, assignment.backend.shelf)
+
+    def refused(self, assignment: Assignment, traits: Traits, route: str, decided_at_s: float) -> None:
+        """A backend called a request wrong: nobody has to do its work, so that it is no demand. Requests that no engine
+        takes cost those who send them nothing, and must not move the policies."""
+        decision, rules = assignment.decision, self.rules
+        role = decision.role
+        if role is None or not rules.by_curves:
+            return
+        if decision.reason is Reason.FAILOVER:
+            role = role.other  # it was counted when it was first given a place
+        self.follow()
+        cached = decision.because.speculative_cached if role is SPECULATIVE else decision.because.baseline_cached
+        traits = traits._replace(weight=assignment.lease.weight)
+        tokens, age_s = answer_tokens(traits, self.answers.expected(route)), self.clock() - decided_at_s
+        peak_tok_s = decision.regime.demand.peak_tok_s
+        demand = withdrawn(self.regime.demand, traits, tokens, cached, age_s=age_s, peak_tok_s=peak_tok_s)
+        self._enter(self.regime._replace(demand=demand))
 
     def settle(self, assignment: Assignment, outcome: Outcome, *, unheard: bool = False) -> None:
         """End an attempt's lease. `unheard` says the engine may decode on for a while: the client left, or we gave
@@ -186,16 +225,21 @@ class Desk(Backends):
         self._follow(now_s)
 
     def heard(self, facts: RequestFacts) -> None:
-        """Learn from a request that has ended; its lease is settled by now."""
-        if self.learning is not None:
-            self.learning.heard(facts, self.backends, self.clock())
+        """Remember a request that has ended, and learn from it; its lease is settled by now."""
+        now_s = self.clock()
+        self.settled.keep(now_s, facts)
         traits, usage, decision = facts.traits, facts.usage, facts.decision
+        backend = next((each for each in self.backends if each.url == facts.url), None)
+        if self.learning is not None:
+            # What an engine did in another role says nothing of the one it has now.
+            same = decision is not None and backend is not None and backend.role is decision.role
+            self.learning.heard(facts if same else facts._replace(decision=None), self.backends, now_s)
         if facts.outcome is not _FINISHED:
             return
-        self.answers.heard(facts.route, usage.completion_tokens / traits.weight)
-        if decision is None or decision.role is None:
+        self.answers.heard(facts.route, usage.completion_tokens / traits.weight, traits.max_tokens)
+        if decision is None or backend is None:
             return
-        shelf = self.backend(decision.role).shelf
+        shelf = backend.shelf
         if traits.prefix and self.rules.affine:
             because = decision.because
             believed = because.speculative_cached if decision.role is SPECULATIVE else because.baseline_cached
@@ -215,7 +259,9 @@ class Desk(Backends):
         if corrected is not None:
             self.rules = corrected
         if self.learning.harm.suspended != suspensions:
-            self.on_change(Change(ChangeKind.LEARNING, None, "learned", "measured"))
+            why = self.learning.harm.last
+            role, numbers = (None, {}) if why is None else (why.role, why.numbers())
+            self.on_change(Change(ChangeKind.LEARNING, role, "learned", "measured", numbers))
 
     # ------------------------------------------------------------ the operator's wishes
 
@@ -227,8 +273,9 @@ class Desk(Backends):
             self.on_room()
 
     def reload(self, plan: Plan) -> None:
-        """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; an operator's
-        pin stays; leases of a dropped backend go on counting on the book of its url, also when that url comes back."""
+        """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; one whose url
+        has the other role now keeps its book and what it is believed to hold; an operator's pin stays; leases of a
+        dropped backend go on counting on the book of its url, also when that url comes back."""
         old, self.plan, before = self.plan, plan, self.rules.effective_policy
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
         self._go_on_learning(old)
@@ -238,9 +285,11 @@ class Desk(Backends):
         for backend, planned in pairs:
             if backend.url != planned.url:
                 self.ledger.retire(backend.book)
-        # After all have gone: two backends may have changed places.
+        # After all have gone: two backends may have changed places. What an engine holds goes with its url.
+        shelves = {backend.url: backend.shelf for backend in self.backends}
         self._speculative, self._baseline = (
-            backend if backend.url == planned.url else self._new_backend(planned) for backend, planned in pairs
+            backend if backend.url == planned.url else self._new_backend(planned, shelves.get(planned.url))
+            for backend, planned in pairs
         )
         for backend, planned in zip(self.backends, plan.backends, strict=True):
             backend.limit = planned.max_in_flight
@@ -279,6 +328,17 @@ class Desk(Backends):
         if not self.rules.affine:
             traits = traits._replace(prefix=(), conversation=0)
         return self.holdings.whereabouts(traits, (self._speculative.shelf, self._baseline.shelf))
+
+    def _home_full(self, traits: Traits) -> Role | None:
+        """The home of a conversation that has no room, while the other backend has some: who waits, waits for home."""
+        if not self.follows(traits):
+            return None
+        home = self._whereabouts(traits).home
+        if home is None:
+            return None
+        snapshot, weight = self.snapshot(), traits.weight
+        beside = snapshot.of(home.other).eligible and policy.has_room(snapshot.of(home.other), weight)
+        return home if beside and not policy.has_room(snapshot.of(home), weight) else None
 
     def _decide_by_counts(self, traits: Traits, route: str, now_s: float, where: Whereabouts) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
@@ -339,13 +399,3 @@ class Desk(Backends):
         before, self.regime = self.regime.role, regime
         if before is not regime.role:
             self.on_change(Change(ChangeKind.REGIME, regime.role, before, regime.role))
-
-    def _linger_s(self, assignment: Assignment, outcome: Outcome, *, unheard: bool) -> float:
-        if outcome is Outcome.FAILED_BEFORE_COMMIT and not unheard:
-            return 0.0  # the engine never began
-        facts = assignment.backend.facts
-        if facts is not None and (ghosts(facts.version) or (unheard and not facts.notices_leaving)):
-            lease = assignment.lease
-            age_s = self.clock() - lease.opened_at_s
-            return max(self.plan.linger_s, lease.book.typical_duration_s - age_s)
-        return self.plan.linger_s if unheard else 0.0

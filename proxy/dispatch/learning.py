@@ -21,7 +21,8 @@ from proxy.model import (
 )
 from proxy.routing import learned
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
-from proxy.routing.harm import Harm, measured_choice
+from proxy.routing.gain import best_gain
+from proxy.routing.harm import Harm, choice_of
 from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
 from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
@@ -31,6 +32,10 @@ from proxy.state.backend import Backend
 # On shared GPUs corrections wait until the demand is known, four of its time constants after the start: a change of the
 # favoured role for a demand that only seems low would hold for a minute.
 SHARED_AFTER_S = 4.0 * DEMAND_S
+
+# There each step of a probe is one that all others wait for, for as long as its answer lasts: at most so many may.
+# One probe at the start, beside many, cost up to a fifth of all time in the first 500 requests (tried).
+SHARED_MOST_HELD_UP = 1
 
 # Time between two turns, in which curves are corrected. Polls come every second.
 EVERY_S = 2.0
@@ -53,7 +58,8 @@ class Learning:
         self.shared = measured.placement is Placement.SHARED
         self.learner = Learner(measured.curves, shared=self.shared)
         self.probes = Probes(now_s, SHARED_DEAR_S if self.shared else DEAR_S)
-        self.harm = Harm()
+        self.harm = Harm(measured.curves)
+        self._judged = (measured, measured)
         self._held = (Held(), Held())
         self._turned_at_s = now_s
         self._from_s = now_s + (SHARED_AFTER_S if self.shared else 0.0)
@@ -80,7 +86,7 @@ class Learning:
             context,
             (usage.prompt_tokens or context) - usage.cached_tokens,
             usage.completion_tokens,
-            facts.tpot_s,
+            None if facts.held_up else facts.tpot_s,
             in_flight,
             now_s - facts.duration_s + facts.queue_s,
             _unbegun_share(facts),
@@ -93,11 +99,23 @@ class Learning:
                 self._compare(facts, decision, told.bucket, now_s)
 
     def _compare(self, facts: RequestFacts, decision: Decision, bucket: int, now_s: float) -> None:
-        choice = measured_choice(self.measured, decision, facts.traits, float(facts.usage.completion_tokens))
-        if choice is not None and decision.role is not None:
+        tokens = float(facts.usage.completion_tokens)
+        measured = choice_of(self.measured, decision, facts.traits, tokens)
+        judged = choice_of(self._judging(), decision, facts.traits, tokens)
+        if measured is not None and judged is not None and decision.role is not None:
             because = decision.because
             counts = (because.speculative_in_flight + 1.0, because.baseline_in_flight + 1.0)
+            choice = measured._replace(costs_s=judged.costs_s)
             self.harm.compare(decision.role, bucket, choice, counts, now_s)
+
+    def _judging(self) -> Rules:
+        """The rules as configured, by the curves that answers bear out."""
+        measured, judge = self._judged
+        curves = self.harm.correction.corrected
+        if judge.curves is not curves or measured is not self.measured:
+            judge = replace(self.measured, curves=curves)
+            self._judged = (self.measured, judge)
+        return judge
 
     def turn(self, rules: Rules, backends: tuple[Backend, Backend], now_s: float) -> Rules | None:
         """Other rules, now and then, if something has changed; else None."""
@@ -105,8 +123,10 @@ class Learning:
             return None
         self._turned_at_s = now_s
         learner, harm = self.learner, self.harm
-        if rules.learned and harm.look(now_s):
-            harm.suspend(now_s)
+        why = harm.look(now_s) if rules.learned else None
+        if why is not None:
+            source = "" if why.role is None else learner.sides[why.role].source
+            harm.suspend(why._replace(source=source), now_s)
             self.learner = Learner(learner.curves, shared=self.shared)
             return self.applied(rules, now_s)
         learner.turn(now_s)
@@ -132,12 +152,20 @@ class Learning:
         """Seconds for a token at the backend's present load by those that were measured."""
         return self.learner.ratio(backend.role, backend.book.in_flight)
 
+    def gains(self) -> tuple[float | None, float | None]:
+        """What speculation gives at best in the context of its requests, by the measured curves and by the corrected
+        ones."""
+        learner = self.learner
+        tokens = learner.sides[SPECULATIVE].context_tokens
+        return best_gain(learner.curves.at_context(tokens)), best_gain(learner.corrected.at_context(tokens))
+
     def summary(self, backends: tuple[Backend, Backend], now_s: float) -> dict[str, Any]:
         """How it stands, as plain values for JSON."""
         probes, harm = self.probes, self.harm
         return {
             "suspended_for_s": round(max(0.0, harm.until_s - now_s), 1),
             "suspensions": harm.suspended,
+            "last_suspension": None if harm.last is None else {"role": harm.last.role, **harm.last.numbers()},
             "requests": probes.requests,
             "probes": probes.spent,
             "ratios": {each.role.value: round(self.ratio(each), 4) for each in backends},
@@ -171,8 +199,10 @@ class Learning:
 
     def _may_probe(self, role: Role, backends: tuple[Backend, Backend], now_s: float) -> bool:
         """Whether the other backend than `role` has room. On shared GPUs a probe holds everybody up, so that it is made
-        where nothing is known of that one, and else as seldom as a dear one."""
-        backend = backends[1 if role is SPECULATIVE else 0]
+        where next to nobody is there and nothing is known of that one, and else as seldom as a dear one."""
+        mine, backend = backends if role is SPECULATIVE else reversed(backends)
+        if self.shared and mine.book.in_flight > SHARED_MOST_HELD_UP:
+            return False
         if self.shared and self.learner.knows(role.other) and role.other not in self.probes.dear:
             return False
         limit, since_s = backend.standing()

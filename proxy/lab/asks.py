@@ -32,6 +32,9 @@ from proxy.model import Dialect
 
 # SGLang's native route has a default of its own.
 DEFAULT_MAX_NEW_TOKENS = 128
+# As many choices as OpenAI gives. Each is a sequence with a text of its own here: without a limit one request could ask
+# for a billion of them.
+MAX_CHOICES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,9 @@ def _openai(body: Body, model: str) -> dict[str, Any]:
 
 
 def _check_sizes(ask: Ask, context_length: int) -> None:
+    if ask.n > MAX_CHOICES:
+        message = f"Input should be less than or equal to {MAX_CHOICES}"
+        raise BadAskError(schema_message("less_than_equal", "('body', 'n')", message), SCHEMA_ERROR)
     longest = max(prompt.tokens for prompt in ask.prompts)
     if longest >= context_length:
         raise BadAskError(

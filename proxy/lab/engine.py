@@ -10,7 +10,7 @@ from random import Random
 
 from proxy.lab.acceptance import Acceptance
 from proxy.lab.adaptive import Pause
-from proxy.lab.prefix_cache import PrefixCache
+from proxy.lab.prefix_cache import BLOCK_TOKENS, PrefixCache
 from proxy.lab.step_time import StepTime
 from proxy.model import Role
 
@@ -104,7 +104,7 @@ class EngineBooks:
 
 @dataclass(slots=True)
 class _Slot:
-    """A sequence that was admitted."""
+    """A sequence that was admitted. It has `reserved` tokens for itself and uses `shared` blocks of its prefix."""
 
     sequence: Sequence
     left: int
@@ -112,6 +112,7 @@ class _Slot:
     cached: int
     reserved: int
     context: int
+    shared: int
 
 
 class Engine:
@@ -217,7 +218,13 @@ class Engine:
         if admitted >= self.limits.max_running_requests:
             return False
         # A sequence larger than the whole pool runs alone, so that it cannot block the queue for ever.
-        return admitted == 0 or self._reserved + _reservation(sequence) <= self.limits.kv_tokens
+        return admitted == 0 or self._reserved + self._needs(sequence) <= self.limits.kv_tokens
+
+    def _needs(self, sequence: Sequence) -> int:
+        """What must not be let go of for it, and what it reserves: of its prompt only what is not cached."""
+        cached = self._cache.held(sequence.blocks)
+        in_use = self._cache.in_use(sequence.blocks[: cached // BLOCK_TOKENS])
+        return in_use + reservation(sequence.prompt_tokens - cached, sequence.max_tokens)
 
     def _admit(self) -> None:
         while self._waiting:
@@ -229,11 +236,13 @@ class Engine:
 
     def _take(self, sequence: Sequence) -> None:
         # The last prompt token is always computed: its output is the first token.
-        cached = min(self._cache.match(sequence.blocks), max(0, sequence.prompt_tokens - 1))
-        reserved = _reservation(sequence)
+        held = self._cache.held(sequence.blocks)
+        cached, shared = min(held, max(0, sequence.prompt_tokens - 1)), held // BLOCK_TOKENS
+        self._cache.use(sequence.blocks[:shared])
+        reserved = reservation(sequence.prompt_tokens - held, sequence.max_tokens)
         unfilled = sequence.prompt_tokens - cached
         self._filling[sequence.id] = _Slot(
-            sequence, sequence.length, unfilled, cached, reserved, context=sequence.prompt_tokens
+            sequence, sequence.length, unfilled, cached, reserved, context=sequence.prompt_tokens, shared=shared
         )
         self._reserved += reserved
         self._prompt_tokens += sequence.prompt_tokens
@@ -269,7 +278,13 @@ class Engine:
         del self._filling[slot.sequence.id]
         self._running[slot.sequence.id] = slot
         self._context += slot.context
-        self._cache.keep(slot.sequence.blocks, self.limits.kv_tokens - self._reserved)
+        blocks = slot.sequence.blocks
+        self._cache.use(blocks[slot.shared :])
+        read = (len(blocks) - slot.shared) * BLOCK_TOKENS  # others may share it from now on: it is the cache's
+        slot.shared = len(blocks)
+        slot.reserved -= read
+        self._reserved -= read
+        self._cache.shrink(self.limits.kv_tokens - self._reserved)
 
     def _choose(self, batch: int, context: float) -> float:
         """Milliseconds of the coming step, once it is chosen whether to speculate in it."""
@@ -308,6 +323,7 @@ class Engine:
         if slot is None:
             return False
         self._reserved -= slot.reserved
+        self._cache.release(slot.sequence.blocks[: slot.shared])
         return True
 
     # ------------------------------------------------------------------ noise and records
@@ -338,5 +354,6 @@ class Engine:
         self._gauge = (steps, spent_us, tokens)
 
 
-def _reservation(sequence: Sequence) -> int:
-    return sequence.prompt_tokens + min(sequence.max_tokens, MAX_RESERVED_OUTPUT)
+def reservation(prompt_tokens: int, max_tokens: int) -> int:
+    """The tokens that a sequence reserves for itself, of whose prompt so many are not cached."""
+    return prompt_tokens + min(max_tokens, MAX_RESERVED_OUTPUT)

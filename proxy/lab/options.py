@@ -3,12 +3,28 @@
 import argparse
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
+
+from proxy.errors import ConfigError
 
 Number = TypeVar("Number", int, float)
 
 _UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def words(text: str) -> list[str]:
+    """Words with commas between."""
+    return [word for word in text.split(",") if word]
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file that was asked for. Raises `ConfigError` with the mend."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); mend: choose another place") from error
 
 
 def positive(kind: type[Number]) -> Callable[[str], Number]:

@@ -12,24 +12,28 @@ import orjson
 from structlog.typing import FilteringBoundLogger
 
 from proxy.logs.controls import escape_controls, is_harmless
-from proxy.model import Decision, RequestFacts, Traits
+from proxy.logs.keep import Keep
+from proxy.model import Decision, Outcome, RequestFacts, Traits
 
 EVENT = "request_settled"
 # Durations are logged in millionths, smoothed counts in hundredths. Multiplied, rounded and divided, a number takes
 # half the time of `round` with digits.
 _MILLION, _HUNDRED = 1e6, 1e2
+_FINISHED = Outcome.FINISHED
 # How orjson tells an instant in UTC: with a Z behind it, as structlog does.
 _AS_Z = orjson.OPT_UTC_Z
 
 
 class Way:
-    """How the lines of requests go, as `configure` has set it: none, straight to `write` as JSON, or by a logger."""
+    """How the lines of requests go, as `configure` has set it: none, straight to `write` as JSON, or by a logger; how
+    many of them, and what is left out."""
 
-    __slots__ = ("silent", "write")
+    __slots__ = ("keep", "silent", "write")
 
     def __init__(self) -> None:
         self.silent = False
         self.write: Callable[[bytes], None] | None = None
+        self.keep: Keep | None = None  # of everything
 
 
 way = Way()
@@ -39,15 +43,32 @@ def request_settled(logger: FilteringBoundLogger, facts: RequestFacts) -> None:
     """The line of one request."""
     if way.silent:
         return
+    sample = None
+    if (keep := way.keep) is not None:
+        if keep.share < 1.0 and _went_well(facts):
+            if not keep.writes(facts.request_id):
+                return
+            sample = keep.share
+        left_out: dict[str, Any] = dict.fromkeys(keep.redacted)
+        facts = facts._replace(**left_out)
     if way.write is None:
-        logger.info(EVENT, **request_fields(facts))
+        fields = request_fields(facts)
+        logger.info(EVENT, **(fields if sample is None else {**fields, "sample": sample}))
         return
-    way.write(request_line(facts, datetime.now(UTC)))
+    way.write(request_line(facts, datetime.now(UTC), sample))
 
 
-def request_line(facts: RequestFacts, at: datetime) -> bytes:
-    """The line as JSON, its end included. `at` is in UTC, told in ISO 8601, without a fraction where it has none."""
+def _went_well(facts: RequestFacts) -> bool:
+    """Whether there is nothing to look into: answered to the end, at the first attempt, and no refusal."""
+    return facts.outcome is _FINISHED and facts.status < 400 and facts.attempts == 1 and facts.failure is None
+
+
+def request_line(facts: RequestFacts, at: datetime, sample: float | None = None) -> bytes:
+    """The line as JSON, its end included. `at` is in UTC, told in ISO 8601, without a fraction where it has none;
+    `sample` is the share of such lines that is kept, where that is not all of them."""
     fields = request_fields(facts)
+    if sample is not None:
+        fields["sample"] = sample
     fields["event"] = EVENT
     fields["level"] = "info"
     fields["timestamp"] = at
@@ -109,26 +130,49 @@ def _tell_wishes(fields: dict[str, Any], traits: Traits) -> None:
 def _tell_decision(fields: dict[str, Any], decision: Decision) -> None:
     # Taken apart at once: as many looks by name take three times as long.
     role, reason, _, because = decision
-    policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs, *rest = because
+    policy, speculative, baseline, smoothed, enter_at, leave_at, regime, failures, costs = because[:9]
     if role is not None:
         fields["role"] = role._value_
     fields["reason"] = reason._value_
     fields["policy"] = policy._value_
-    fields["regime"] = regime._value_
+    if regime is not None:
+        fields["regime"] = regime._value_
     fields["speculative_in_flight"] = speculative
     fields["baseline_in_flight"] = baseline
-    fields["smoothed"] = round(smoothed * _HUNDRED) / _HUNDRED
-    fields["enter_at"] = enter_at
-    fields["leave_at"] = leave_at
+    if smoothed is not None:
+        fields["smoothed"] = round(smoothed * _HUNDRED) / _HUNDRED
+    if enter_at is not None:
+        fields["enter_at"] = enter_at
+    if leave_at is not None:
+        fields["leave_at"] = leave_at
     if failures:
         fields["recent_failures"] = failures
     if costs is not None:
         _tell_costs(fields, *costs)
-    *cached, learned = rest
-    if cached[0] or cached[1]:
-        fields["speculative_cached"], fields["baseline_cached"] = cached
+    if (more := because[9:]) != _NO_MORE:
+        _tell_more(fields, *more)
+
+
+# Neither backend has anything of the prompt cached, the curves are as measured, and neither is out.
+_NO_MORE = (0, 0, False, None, None)
+
+
+def _tell_more(  # noqa: PLR0917 - as `_tell_decision` takes it apart
+    fields: dict[str, Any],
+    speculative_cached: int,
+    baseline_cached: int,
+    learned: bool,
+    speculative_out: str | None,
+    baseline_out: str | None,
+) -> None:
+    if speculative_cached or baseline_cached:
+        fields["speculative_cached"], fields["baseline_cached"] = speculative_cached, baseline_cached
     if learned:
         fields["learned"] = True
+    if speculative_out is not None:
+        fields["speculative_out"] = speculative_out
+    if baseline_out is not None:
+        fields["baseline_out"] = baseline_out
 
 
 def _tell_costs(

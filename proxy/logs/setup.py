@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Any, Literal, cast
 
@@ -17,6 +17,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from proxy.logs import requests
 from proxy.logs.controls import escape_controls
+from proxy.logs.keep import keep
 from proxy.logs.output import Direct, Output, aside
 from proxy.model import Change, ChangeKind, CircuitState
 
@@ -25,11 +26,17 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 MAX_FRAMES = 12
 
 
-def configure(style: Literal["json", "text"], level: str) -> FilteringBoundLogger:
-    """Set up logging to standard output and return the logger. Called again, it changes every logger that it gave."""
+def configure(
+    style: Literal["json", "text"], level: str, sample: float = 1.0, redact: Collection[str] = ()
+) -> FilteringBoundLogger:
+    """Set up logging to standard output and return the logger. Called again, it changes every logger that it gave.
+
+    Of requests that went well the share `sample` is told; the fields in `redact` are left out of requests' lines."""
     quiet_libraries()
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-    common: list[Processor] = [structlog.processors.add_log_level, stamp, name_failure, escape_controls]
+    kept = keep(sample, redact)
+    first = [] if kept is None else [kept]
+    common: list[Processor] = [*first, structlog.processors.add_log_level, stamp, name_failure, escape_controls]
     processors: list[Processor] = [*common, *_renderers(style)]
     writer = aside()
     if writer is not None:
@@ -42,6 +49,7 @@ def configure(style: Literal["json", "text"], level: str) -> FilteringBoundLogge
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
+    requests.way.keep = kept
     requests.way.silent = LEVELS[level] > LEVELS["info"]
     requests.way.write = output.write if style == "json" else None
     logger: FilteringBoundLogger = structlog.get_logger()
@@ -114,7 +122,7 @@ def changed(logger: FilteringBoundLogger, change: Change) -> None:
     role = change.role.value if change.role is not None else None
     lost = change.after in ("down", CircuitState.OPEN) or change.kind is ChangeKind.LEARNING
     say = logger.warning if lost else logger.info
-    say(change.kind.value, role=role, before=str(change.before), after=str(change.after))
+    say(change.kind.value, role=role, before=str(change.before), after=str(change.after), **change.numbers)
 
 
 def name_failure(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

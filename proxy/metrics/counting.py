@@ -12,10 +12,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from proxy.closing import CloseReason
 from proxy.errors import CrossoverError
 from proxy.metrics.gauges import GAUGES, ROLE, Reading, Readings
 from proxy.metrics.tallies import Tallies
-from proxy.model import Change, ChangeKind, CloseReason, Decision, Outcome, Reason, RequestFacts, Role
+from proxy.metrics.totals import RoleTotals, Totals
+from proxy.model import Change, ChangeKind, Decision, Outcome, Reason, RequestFacts, Role
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Latency buckets in seconds. First tokens take from tens of milliseconds to minutes of prefill; tokens from one
@@ -177,6 +179,26 @@ class Metrics:
     def exposition(self) -> bytes:
         """All metrics in Prometheus text format, CONTENT_TYPE."""
         return generate_latest(self.registry)
+
+    def totals(self) -> Totals:
+        """Sums since the start."""
+        decided = dict.fromkeys(ROLE, 0)
+        for (role, _), count in self._decisions.counted():
+            if role in decided:
+                decided[role] += count
+        failures = refused = 0
+        for (role, _), count in self._failures.counted():
+            if role == NO_ROLE:
+                refused += count
+            else:
+                failures += count
+        refused += sum(count for _, count in self._refusals.counted())
+        speculative, baseline = (self._role_totals(role, decided[role]) for role in ROLE)
+        return Totals(speculative, baseline, failures, refused)
+
+    def _role_totals(self, role: str, requests: int) -> RoleTotals:
+        tokens = self._tokens.cell((role, "completion"))[0]
+        return RoleTotals(requests, tokens, *self._ttft.observed((role,)), *self._tpot.observed((role,)))
 
     def _count_attempts(self, role: Role, attempts: int, *, moved: bool) -> None:
         """A request that failed over was sent to the other backend first. (Should that have been replayed there too,

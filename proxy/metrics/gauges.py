@@ -39,6 +39,8 @@ class BackendReading:
     drift: int | None
     accept_length: float | None
     learned_ratio: float | None = None
+    engine_change_age_s: float | None = None
+    curves_outdated: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ class Reading:
     ready: bool
     reload_failed: bool
     learning_suspended: bool | None = None
+    measured_gain: float | None = None
+    learned_gain: float | None = None
+    suspension_predicted_s: float | None = None
+    suspension_seen_s: float | None = None
+    suspension_answers: int | None = None
 
 
 Samples = Iterable[tuple[str, float | None]]
@@ -157,6 +164,36 @@ GAUGES = (
         "learning_suspended",
         "1 while routing goes by `curves_file` alone since learned speeds did harm; absent where nothing is learned.",
         lambda now: [("", now.learning_suspended)],
+    ),
+    Gauge(
+        "speculation_gain_ratio",
+        "Output tok/s of the speculative backend by those of the baseline with as many sequences, where it is highest: "
+        "by `curves_file`, and as learned. Below 1 speculation pays at no load; absent where nothing is learned.",
+        lambda now: [("curves_file", now.measured_gain), ("learned", now.learned_gain)],
+        {"by": ("curves_file", "learned")},
+    ),
+    _of_backends(
+        "engine_change_age_seconds",
+        "Since another model, version or way of drafting was found there; absent before.",
+        lambda each: each.engine_change_age_s,
+    ),
+    _of_backends(
+        "curves_outdated",
+        "1 while the engine's version is not the one that `curves_file` was measured with; absent where either is "
+        "unknown.",
+        lambda each: each.curves_outdated,
+    ),
+    Gauge(
+        "learning_suspension_seconds",
+        "Why learning was last suspended: seconds that were predicted, and seen, for a token or for all answers "
+        "together, as the log line says; absent before.",
+        lambda now: [("predicted", now.suspension_predicted_s), ("seen", now.suspension_seen_s)],
+        {"of": ("predicted", "seen")},
+    ),
+    Gauge(
+        "learning_suspension_answers",
+        "Over how many answers that was; absent before.",
+        lambda now: [("", now.suspension_answers)],
     ),
 )
 

@@ -46,6 +46,11 @@ class Counter:
         """Count `amount` more under the values of the labels."""
         self._cells[labels][0] += amount
 
+    def counted(self) -> Iterator[tuple[Labels, int]]:
+        """Every child that has a cell, with its count."""
+        for labels, (count,) in self._cells.items():
+            yield labels, count
+
     def collect(self) -> Metric:
         """The counts of one scrape."""
         family = CounterMetricFamily(self._family.name, self._family.text, labels=tuple(self._family.labels))
@@ -72,6 +77,11 @@ class Histogram:
         """Where one child observes: how many fell into each bucket alone, the one without end last, and behind them the
         sum. A value belongs into the first bucket whose bound is not below it, where `bisect_left` finds it."""
         return self._cells[labels]
+
+    def observed(self, labels: Labels) -> tuple[float, int]:
+        """The sum of what one child has observed, and how many those were."""
+        cell = self._cells.get(labels)
+        return (0.0, 0) if cell is None else (cell[-1], int(sum(cell[:-1])))
 
     def collect(self) -> Metric:
         """The buckets of one scrape, each with all that are below it."""

@@ -16,6 +16,9 @@ from proxy.protocol.fields import Fields, raw
 # As OpenAI's clients send a key, then Anthropic's, then Azure's.
 _BEARER, _PLAIN = b"authorization", (b"x-api-key", b"api-key")
 
+# Names of people and of machines are shorter; what is longer is a password or a key.
+MAX_USER_CHARS = 32
+
 
 @dataclass(frozen=True, slots=True)
 class ClientKey:
@@ -56,6 +59,18 @@ def carries_token(authorization: str, token: str) -> bool:
     given = raw(authorization)
     said = _after(b"bearer", given) or _password(_after(b"basic", given))
     return hmac.compare_digest(sha256(said).digest(), sha256(raw(token)).digest())
+
+
+def user_of(authorization: str, token: str | None) -> str | None:
+    """The user that an Authorization header of `Basic` names, for the log; None where it names none, or where what
+    stands there is no name to show: longer than one, or the token itself, put into the wrong field."""
+    try:
+        decoded = base64.b64decode(_after(b"basic", raw(authorization)), validate=True)
+    except binascii.Error:
+        return None
+    user = decoded.partition(b":")[0].decode("latin-1")
+    shown = 0 < len(user) <= MAX_USER_CHARS and user.isascii() and user.isprintable()
+    return user if shown and (token is None or token not in user) else None
 
 
 def _after(scheme: bytes, authorization: bytes) -> bytes:

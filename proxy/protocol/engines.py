@@ -54,6 +54,7 @@ def parse_loads(body: bytes) -> EngineLoad | None:
         return None
     limits = [_count(rank.get("max_running_requests")) for rank in ranks]
     known = [limit for limit in limits if limit]
+    rows = [row for rank in ranks if (row := _row(rank.get("decode_moments"))) is not None]
     accepted = [length for rank in ranks if (length := _number(_under(rank, "speculative", "accept_length")))]
     return EngineLoad(
         running=sum(running),
@@ -61,9 +62,9 @@ def parse_loads(body: bytes) -> EngineLoad | None:
         at_s=_oldest(ranks, answer),
         max_running_requests=sum(known) if len(known) == len(ranks) else None,
         accept_length=sum(accepted) / len(accepted) if accepted else None,
-        moments=_moments(ranks),
+        moments=tuple(sum(column) for column in zip(*rows, strict=True)) if rows else None,
         version=version,
-        ranks=len(ranks),
+        ranks=len(rows) or len(ranks),
         kv_tokens=_kv_tokens(ranks),
     )
 
@@ -165,12 +166,6 @@ def _kv_tokens(ranks: list[dict[str, Any]]) -> int | None:
     told = [_count(rank.get("max_total_num_tokens")) for rank in ranks]
     known = [tokens for tokens in told if tokens]
     return sum(known) if len(known) == len(told) else None
-
-
-def _moments(ranks: list[dict[str, Any]]) -> tuple[float, ...] | None:
-    """Moments summed over the ranks that have any; they only grow, so a rank that begins later adds from zero."""
-    rows = [row for rank in ranks if (row := _row(rank.get("decode_moments"))) is not None]
-    return tuple(sum(column) for column in zip(*rows, strict=True)) if rows else None
 
 
 def _row(value: object) -> list[float] | None:

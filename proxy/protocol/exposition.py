@@ -62,6 +62,7 @@ def parse_metrics(text: str) -> EngineLoad | None:
                 running=_sum(counts[running]),
                 waiting=_sum(counts.get(waiting, {})),
                 kv_tokens=_kv_tokens(caches),
+                ranks=len(tokens) if tokens else 1,
                 generated=None if tokens is None else float(_sum(tokens)),
             )
     return None

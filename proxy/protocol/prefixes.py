@@ -31,6 +31,9 @@ _NAMES = ("session_id", "conversation_id", "conversation", "prompt_cache_key")
 # What names who talks: of many conversations at once.
 _SPEAKERS = ("user", "safety_identifier")
 
+# Where the probabilities of the prompt are asked for, one of these is there.
+_ABOUT_THE_PROMPT = frozenset({"prompt_logprobs", "echo", "logprob_start_len"})
+
 NAMING = frozenset({*_NAMES, *_SPEAKERS, "metadata"})
 """Fields that may tell which conversation a request belongs to."""
 
@@ -39,8 +42,11 @@ def read_prefix(body: dict[str, Any]) -> tuple[int, ...]:
     """A hash for each whole block of the prompt in a parsed `body`, of the block and all before it; MAX_BLOCKS at most.
 
     It is the same whatever the order of the other fields, and one that goes on where another ends begins with its
-    hashes. Of several prompts in one body the first counts. Empty where there is none, or none that can be said again.
+    hashes. Of several prompts in one body the first counts. Empty where there is none, or none that can be said again,
+    or where the engine is asked what it makes of each word of it: that is computed anew, whatever is cached.
     """
+    if _is_read_anew(body):
+        return ()
     try:
         said = _said(body)
         if len(said) < BLOCK_BYTES:
@@ -89,6 +95,18 @@ def read_state(body: dict[str, Any]) -> int:
 def response_state(response_id: str) -> int:
     """The same for a stored response, by its id."""
     return hash(("response", response_id)) or 1
+
+
+def _is_read_anew(body: dict[str, Any]) -> bool:
+    """Whether the probabilities of the prompt itself are asked for, in the words of any dialect."""
+    if body.keys().isdisjoint(_ABOUT_THE_PROMPT):
+        return False
+    since = body.get("logprob_start_len")
+    return (
+        body.get("prompt_logprobs") is not None
+        or (bool(body.get("echo")) and body.get("logprobs") is not None and body["logprobs"] is not False)
+        or (bool(body.get("return_logprob")) and isinstance(since, int) and since >= 0)
+    )
 
 
 def _said(body: dict[str, Any]) -> bytes:

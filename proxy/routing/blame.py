@@ -21,7 +21,7 @@ class Fault(StrEnum):
     """What a second attempt on the other backend showed of the first one's failure."""
 
     BACKEND = "backend"  # the other backend served the request
-    REQUEST = "request"  # the other one failed it as well, or called it wrong
+    REQUEST = "request"  # the other one failed it as well, or called it wrong; or there can be no other for it
     UNKNOWN = "unknown"  # nothing: the other one was busy or could not be reached, or the client left
 
 

@@ -15,6 +15,8 @@ WITHIN_S = 15.0
 MOST_MORE = 1.1
 # Within one look it may have so much more than all that was in flight: what is beyond was never decoding.
 MOST_AT_ONCE = 1.2
+# A clock that has less than this left steps out, or tells them too short: which of the two only answers say.
+LEAST_FILLED = 0.85
 # A clock is believed once it has been watched for so long: what prompts take is not known from the first on.
 WATCHED_S = 5.0
 
@@ -55,6 +57,11 @@ class Clock:
     def serves_others(self) -> bool:
         """Whether far more run than the proxy gave."""
         return self.batch > OTHERS * self.held + ONE
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether steps take about as long as what was in flight can have decoded: then their time is no claim."""
+        return self.serves_others or (self.watched_s >= WATCHED_S and self.stepped_s > LEAST_FILLED * self.begun_s)
 
     @property
     def holds_more(self) -> bool:

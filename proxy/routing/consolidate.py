@@ -13,6 +13,9 @@ from proxy.routing.lasting import POISSON_SPREAD, lasting
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.rules import Rules
 
+# Both are looked at so often at most. The dwell is a minute, and a look takes half as long as all else of a decision.
+LOOK_S = 0.25
+
 # The other one must hold fewer by so much: less is within what a measurement is off, and a change is a risk.
 MIN_GAIN = 0.02
 
@@ -20,8 +23,16 @@ MIN_GAIN = 0.02
 LASTS_S = 600.0
 
 # A burst is more in flight than so many times the spread of a count above what the demand explains, and the other role
-# must then hold fewer by half: what one count tells is rough, and bursts that pass must change nothing.
+# must then hold fewer by a tenth: what one count tells is rough, and bursts that pass must change nothing.
 BURST_SPREADS, BURST_GAIN = 1.5, 0.10
+
+# A burst is reckoned to last two dwells. Under steady load, chance alone brings such counts within minutes, and a
+# change for what they save in ten cost up to 14 % of a run.
+BURST_LASTS_S = 120.0
+
+# Demand comes and goes where the last seconds lie so many times as far from the mean as by chance (of the squares). Its
+# mean is then one that is hardly ever asked for, and a new height of it tells nothing.
+RESTLESS = 2.0
 
 _REGIME, _OVERFLOW = Reason.REGIME, Reason.OVERFLOW
 
@@ -48,16 +59,16 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
     """`demand`, aged since `regime`, with its mean, its peak on the favoured backend, and what the two would have held
     of late; and whether the favoured role is to change now, with `smoothed` sequences in flight.
 
-    The dwell must have passed, and the change pay (see `_pays`): by the demand that lasts, or by the number in flight
-    of this moment, see `crowding`.
+    Within LOOK_S of the last look nothing is made of it. The dwell must have passed, and the change pay (see `_pays`):
+    by the demand that lasts, or by the number in flight of this moment, see `crowding`.
     """
-    if rules.paces is None or not demand.tok_s:
+    elapsed_s = now_s - demand.looked_at_s
+    if rules.paces is None or not demand.tok_s or elapsed_s < LOOK_S:
         return demand, False
-    elapsed_s = now_s - regime.smoothed_at_s
-    passed = 0.0 < elapsed_s < inf
+    passed = elapsed_s < inf
     if passed:
-        demand = lasting(regime, demand, elapsed_s)
-    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess = demand
+        demand = lasting(demand, elapsed_s)
+    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, _, _ = demand
     role, speculates = regime.role, regime.role is SPECULATIVE
     first, second = rules.paces.at_context(context)
     both = (first, second) if speculates else (second, first)
@@ -68,17 +79,17 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
         peak *= left
         excess = excess * left + (here - there if speculates else there - here) * elapsed_s
     peak = max(asked, peak)
-    demand = Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess)
+    demand = Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, now_s)
     if now_s - regime.since_s < rules.dwell_s:
         return demand, False
-    if here >= (1.0 + MIN_GAIN) * there and _pays(role, demand, asked, here - there, smoothed * there):
+    if here >= (1.0 + MIN_GAIN) * there and _pays(role, demand, asked, here - there, smoothed * there, LASTS_S):
         return demand, True
     burst = crowding(both[0], regime.held, demand)
     if burst <= asked:
         return demand, False
     here, there = both[0].alone(burst, prompts), both[1].alone(burst, prompts)
     gains = here >= (1.0 + BURST_GAIN) * there
-    return demand, gains and _pays(role, demand, burst, here - there, smoothed * there)
+    return demand, gains and _pays(role, demand, burst, here - there, smoothed * there, BURST_LASTS_S)
 
 
 def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
@@ -97,18 +108,25 @@ def crowding(here: Paces, held: float, demand: Demand) -> float:
     return here.demand_of(held - BURST_SPREADS * spread) * here.decoding(demand.prompt_tok_s)
 
 
-def _pays(role: Role, demand: Demand, asked: float, fewer: float, waits: float) -> bool:
-    """Whether a change from `role` to the other one pays which would hold so many fewer while `asked` are asked for.
+def _pays(role: Role, demand: Demand, asked: float, fewer: float, waits: float, lasts_s: float) -> bool:  # noqa: PLR0917
+    """Whether a change from `role` to the other one pays which would hold so many fewer while `asked` are asked for,
+    for `lasts_s`.
 
-    It must have held fewer over the last half hour too, unless there was never as much demand: to be caught by the next
-    rise on who cannot carry it costs more than a calm saves. What is saved must be more than the change costs: while
-    those in flight run out, each of their tokens waits for a step of the other backend too (`waits`: their number times
-    that of those in flight there).
+    What is saved must be more than the change costs: while those in flight run out, each of their tokens waits for a
+    step of the other backend too (`waits`: their number times that of those in flight there). Over the last half hour
+    the other one would have saved as much too, unless there was never as much demand and it does not come and go: to be
+    caught by the next rise on who cannot carry it costs more than a calm saves.
     """
-    bearable = fewer < MAX_LISTED  # else the one in favour cannot give what is asked for
-    if bearable and asked < demand.peak_tok_s and (demand.excess if role is SPECULATIVE else -demand.excess) <= 0.0:
+    if fewer <= 0.0:
         return False
-    return fewer * LASTS_S > waits * demand.answer_tokens / asked
+    cost = waits * demand.answer_tokens / asked
+    if fewer * lasts_s <= cost:
+        return False
+    if fewer >= MAX_LISTED:  # the one in favour cannot give what is asked for
+        return True
+    if asked >= demand.peak_tok_s and demand.spread <= RESTLESS * POISSON_SPREAD:
+        return True
+    return (demand.excess if role is SPECULATIVE else -demand.excess) > cost
 
 
 def costs(rules: Rules, regime: Regime, tokens: float, baseline_failures: int) -> Costs | None:

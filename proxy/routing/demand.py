@@ -2,7 +2,7 @@
 
 from math import exp
 
-from proxy.model import Demand, Regime, Traits
+from proxy.model import NO_DEMAND, Demand, Regime, Traits
 
 # Time constant of the smoothed demand. Simulated on shared GPUs, twice as long follows a rise so late that a backend
 # which cannot carry it has filled up by then; it still holds some tens of requests at a few a second.
@@ -16,6 +16,10 @@ PEAK_S = 1800.0
 # Bytes of a request's body for a token of its context: English and code in JSON.
 BYTES_PER_TOKEN = 4.0
 
+# Demand below this share of what was just taken out of it is none. Lengths that are expected move by a twentieth with
+# each answer, so that a few requests are taken out with a little more or less than they were put in with.
+LEFT_OVER = 0.01
+
 # A longer prompt is none that any of these engines takes: such a body is images, of which bytes tell nothing.
 MAX_PROMPT_TOKENS = 131_072.0
 
@@ -26,9 +30,9 @@ def aged(regime: Regime, now_s: float) -> Demand:
     if elapsed_s <= 0.0 or not demand.tok_s:
         return demand
     left = exp(-elapsed_s / DEMAND_S)
-    tok_s, context, answer, held, peak_tok_s, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess = demand
-    tok_s, prompt_tok_s = tok_s * left, prompt_tok_s * left
-    return Demand(tok_s, context, answer, held, peak_tok_s, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess)
+    tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown = demand
+    tok_s, prompt_tok_s, flown = tok_s * left, prompt_tok_s * left, flown + regime.held * elapsed_s
+    return Demand(tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown)
 
 
 def unread(traits: Traits, cached: int) -> float:
@@ -36,11 +40,36 @@ def unread(traits: Traits, cached: int) -> float:
     return max(0.0, min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS) - cached)
 
 
+def withdrawn(demand: Demand, traits: Traits, tokens: float, cached: int, *, age_s: float, peak_tok_s: float) -> Demand:
+    """`demand` without what `arrived` put into it for a request so long ago: its engine would not do that work.
+    `peak_tok_s` is the highest of late as it was before."""
+    left = exp(-max(0.0, age_s) / DEMAND_S)
+    less = traits.weight * tokens / DEMAND_S * left
+    tok_s = demand.tok_s - less
+    if tok_s < LEFT_OVER * less:  # it was the only one, and what is left is what rounding made of it
+        peak_tok_s = min(demand.peak_tok_s, peak_tok_s)
+        return NO_DEMAND._replace(held=demand.held, peak_tok_s=peak_tok_s, spread=demand.spread, excess=demand.excess)
+    share = less / tok_s
+    context = max(0.0, demand.context_tokens + (demand.context_tokens - traits.prompt_bytes / BYTES_PER_TOKEN) * share)
+    answer = max(0.0, demand.answer_tokens + (demand.answer_tokens - tokens) * share)
+    prompt_tok_s = max(0.0, demand.prompt_tok_s - unread(traits, cached) / DEMAND_S * left)
+    peak_tok_s = min(demand.peak_tok_s, max(tok_s, peak_tok_s))
+    lasting_tok_s = max(0.0, demand.lasting_tok_s - traits.weight * tokens / max(demand.lasted_s, DEMAND_S))
+    return demand._replace(
+        tok_s=tok_s,
+        context_tokens=context,
+        answer_tokens=answer,
+        peak_tok_s=peak_tok_s,
+        prompt_tok_s=prompt_tok_s,
+        lasting_tok_s=lasting_tok_s,
+    )
+
+
 def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> Regime:
     """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
     each of its sequences is expected to generate `tokens`, and of its prompt so many are cached where it goes."""
     role, since_s, smoothed, smoothed_at_s, held, demand = regime
-    before, context, answer, mean_held, peak, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess = demand
+    before, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown = demand
     more = traits.weight * tokens / DEMAND_S
     if not more:
         return regime
@@ -50,8 +79,10 @@ def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> R
     if told > cached:  # as `unread`, without a call
         prompt_tok_s += (min(told, MAX_PROMPT_TOKENS) - min(cached, MAX_PROMPT_TOKENS)) / DEMAND_S
     answer += (tokens - answer) * share
-    lasting_tok_s += more * DEMAND_S / max(lasted_s, DEMAND_S)
+    if lasted_s:  # policy consolidate keeps a mean
+        mean += more * DEMAND_S / max(lasted_s, DEMAND_S)
+    asked = before + more
     demand = Demand(
-        before + more, context, answer, mean_held, peak, prompt_tok_s, lasting_tok_s, lasted_s, spread, excess
+        asked, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown
     )
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)

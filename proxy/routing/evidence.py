@@ -4,6 +4,7 @@ Whatever an engine says is taken for a claim: what cannot be true is no evidence
 """
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from math import isfinite, sqrt
 from typing import NamedTuple
 
@@ -24,12 +25,20 @@ STEP_VARIANCE = 0.2
 # Steps times sequences below which two looks say nothing: the acceptance of so few is chance.
 LEAST_STEPS = 8.0
 
-# Of generated tokens between two looks, and of one answer: prompts of others come in between, and the number in flight
-# changes. Standard deviations of a tenth and a seventh.
-COUNTER_VARIANCE, ANSWER_VARIANCE = 0.10**2, 0.15**2
+# Of generated tokens of some seconds, and of one answer: prompts of others come in between, and the number in flight
+# changes. Standard deviations of a twentieth and a seventh.
+COUNTER_VARIANCE, ANSWER_VARIANCE = 0.05**2, 0.15**2
 
 # The tokens of an answer from which its time for each says something.
 LEAST_TOKENS = 16
+
+
+class Source(StrEnum):
+    """Where evidence is from: an engine's decode moments, the tokens that it has generated, or answers."""
+
+    MOMENTS = "moments"
+    TOKENS = "tokens"
+    ANSWERS = "answers"
 
 
 class Seen(NamedTuple):
@@ -40,6 +49,7 @@ class Seen(NamedTuple):
     spread: float
     seconds_per_token: float
     variance: float
+    source: Source = Source.MOMENTS
 
     def ratio(self, total: Callable[[float], float]) -> float:
         """What was seen by what `total` foretells: n d(n), the seconds for a token summed over n sequences.
@@ -78,14 +88,14 @@ def by_counter(tokens: float, held: tuple[float, float], decoding: float) -> See
         isfinite(tokens) and tokens >= LEAST_TOKENS and area_s >= LEAST_S and area_s <= square_s < MOST_IN_FLIGHT**2
     ):
         return None
-    return _plausible(Seen(square_s / area_s, 0.0, area_s * decoding / tokens, COUNTER_VARIANCE))
+    return _plausible(Seen(square_s / area_s, 0.0, area_s * decoding / tokens, COUNTER_VARIANCE, Source.TOKENS))
 
 
 def by_answer(tpot_s: float, tokens: float, in_flight: float) -> Seen | None:
     """What one answer shows that had `in_flight` sequences on its backend in the mean, itself among them."""
     if not tokens >= LEAST_TOKENS:
         return None
-    return _plausible(Seen(in_flight, 0.0, tpot_s, ANSWER_VARIANCE + STEP_VARIANCE / tokens))
+    return _plausible(Seen(in_flight, 0.0, tpot_s, ANSWER_VARIANCE + STEP_VARIANCE / tokens, Source.ANSWERS))
 
 
 def _plausible(seen: Seen) -> Seen | None:

@@ -7,7 +7,7 @@ seconds. Steady load is known the better the longer it lasts; load that changes 
 
 from math import exp, sqrt
 
-from proxy.model import Demand, Regime
+from proxy.model import Demand
 from proxy.routing.demand import DEMAND_S
 
 # Time constant of the mean at most: demand that drifts without a leap is followed within so long.
@@ -21,16 +21,17 @@ LEAP = 4.0
 POISSON_SPREAD, _SMALL = 0.25, 0.375
 
 
-def lasting(regime: Regime, demand: Demand, elapsed_s: float) -> Demand:
-    """`demand`, which has aged for `elapsed_s` (above zero) since `regime`, with its mean aged as well and begun anew
-    where the demand of the last seconds is further from it than by chance.
+def lasting(demand: Demand, elapsed_s: float) -> Demand:
+    """`demand` with its mean aged for `elapsed_s` (above zero) since the last look, and begun anew where the demand of
+    the last seconds is further from it than by chance.
 
     By chance: of requests that come at random, or of these, where they were seen to come in bursts.
     """
-    tok_s, context, answer, _, peak, prompt, mean, lasted_s, spread, excess = demand
+    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s, flown = demand
     since_s = max(lasted_s, DEMAND_S)
     left = exp(-elapsed_s / since_s)
-    held = regime.held + (regime.demand.held - regime.held) * left
+    flying = flown / elapsed_s
+    held = flying + (held - flying) * left
     mean = mean * left if lasted_s else tok_s
     lasted_s = min(lasted_s + elapsed_s, LONGEST_S)
     counted = 2.0 * DEMAND_S / max(answer, 1.0)
@@ -39,4 +40,4 @@ def lasting(regime: Regime, demand: Demand, elapsed_s: float) -> Demand:
     if square > LEAP * LEAP * max(POISSON_SPREAD, spread):
         mean, lasted_s = tok_s, DEMAND_S
     spread += (square - spread) * (1.0 - exp(-elapsed_s / LONGEST_S))
-    return Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess)
+    return Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s)

@@ -65,6 +65,7 @@ def taken_back(
         if bins is None:
             return "it is broken"
         learner.sides[role].belief.bins = bins
+        learner.sides[role].trust.earned = bool(bins)  # the time before
     return None
 
 

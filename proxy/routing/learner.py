@@ -1,36 +1,34 @@
 """Keeps the measured curves true: what live traffic shows of both backends, and the curves corrected by it.
 
 Pure: time is an argument, and equal evidence gives equal curves. What counts as evidence is in evidence.py, how it is
-believed in belief.py, which requests are sent to learn from in probing.py, and when corrections are dropped again in
-harm.py. Who feeds it and takes its curves over is the desk's learning (dispatch/learning.py).
+believed in belief.py, how curves follow in correction.py, which requests are sent to learn from in probing.py, and when
+corrections are dropped again in harm.py. Who feeds it and takes its curves over is the desk's learning
+(dispatch/learning.py).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from typing import NamedTuple
 
-from proxy.model import ROLES, SPECULATIVE, EngineLoad, Role
-from proxy.routing.belief import NO_LINE, Belief, Line, bin_middle, bin_of
+from proxy.model import ROLES, EngineLoad, Role
+from proxy.routing.belief import NO_LINE, Belief, Line
 from proxy.routing.clock import Clock
+from proxy.routing.company import Company, Gathered
 from proxy.routing.contention import Alone, parted, steps
-from proxy.routing.curves import LEAST, MOST, ContextCurves, Curves, SpeedCurve, SpeedPoint
-from proxy.routing.evidence import LEAST_STEPS, Seen, by_answer, by_counter, by_moments
-
-# A correction that moves no point by more than this moves next to no request: it is left until it is more.
-MATERIAL = 0.015
-# One by more than this is news: the backend is worth another look soon.
-TELLING = 0.05
-
-# Curves that are made anew in one turn, the most wrong ones first: their tables take a millisecond or two each, in
-# which nothing else runs.
-MOST_A_TURN = 2
+from proxy.routing.correction import Correction
+from proxy.routing.curves import Curves, SpeedCurve
+from proxy.routing.evidence import LEAST_STEPS, Seen, Source, by_answer, by_counter, by_moments
+from proxy.routing.trust import Trust, tolerated
 
 # After so long without a word that can be true an engine is taken to have none, and answers speak for it.
 SILENT_S = 30.0
 # Answers of one backend are looked at so seldom at most: twenty a second tell as much as hundreds, and each look takes
 # some 15 us.
 ANSWERS_APART_S = 0.05
+
+# After so long without any answer that tells its tokens there is nothing to hold against an engine's word.
+UNHEARD_S = 30.0
 
 # Two looks that lie further apart are not put together: too much may have happened in between.
 APART_S = 60.0
@@ -121,12 +119,32 @@ class Side:
     unbegun_s: float = 0.0
     lasted_s: float = 0.0
     clock: Clock = field(default_factory=Clock)
+    company: Company = field(default_factory=Company)
+    gathered: Gathered = field(default_factory=Gathered)
     seen: int = 0
+    source: Source = Source.ANSWERS
+    trust: Trust = field(default_factory=Trust)
+    prefill_known: bool = False
 
     @property
     def begun_share(self) -> float:
         """Of the time that requests are in flight, the part that follows their first token."""
         return 1.0 - self.unbegun_s / self.lasted_s if self.lasted_s > 0.0 else 1.0
+
+    @property
+    def acts(self) -> bool:
+        """Whether what is believed may move a decision: its source has earned that, or there was nothing of our own to
+        hold against it."""
+        return self.trust.earned or not self.clock.watched_s
+
+    @property
+    def tolerated(self) -> float:
+        """By how much answers may miss the engine's word."""
+        return tolerated(self.busy_share, prefill_known=self.prefill_known)
+
+    def missed(self, told: "Told") -> float:
+        """By how much evidence misses what is believed."""
+        return told.ln_ratio - self.line.at(told.bucket, max(1.0, told.seen.in_flight))
 
     def placed(self, context_tokens: float) -> None:
         """Take in what is asked."""
@@ -141,6 +159,7 @@ class Side:
         self.asked_tokens = 0.0
         self.looked_share = 1.0 - (1.0 - self.looked_share) * left  # of the time constant, since the start
         told = self.prompt_tok_s * self.read_share / max(LEAST_LOOKED, self.looked_share)
+        self.prefill_known = prefill_tok_s is not None
         self.busy_share = 0.0 if prefill_tok_s is None else min(MOST_PREFILL, told / prefill_tok_s)
 
     def heard(self, answer: Answer) -> None:
@@ -161,12 +180,17 @@ class Learner:
 
     def __init__(self, curves: Curves, *, shared: bool = False) -> None:
         self.curves = curves
-        self.corrected = curves
+        self.correction = Correction(curves)
         self.sides = {role: Side(Belief()) for role in ROLES}
         self.moved: frozenset[Role] = frozenset()
         self.changed: frozenset[Role] = frozenset()
         self._turned_at_s = float("-inf")
         self._shared = shared
+
+    @property
+    def corrected(self) -> Curves:
+        """The curves as they are believed to be by now."""
+        return self.correction.corrected
 
     # ------------------------------------------------------------ evidence
 
@@ -182,7 +206,11 @@ class Learner:
             return
         side.look = look
         if before is None or not 0.0 < look.at_s - before.at_s <= APART_S:
+            side.gathered = Gathered()
             return
+        contended = self._shared and (look.beside != before.beside or look.beside[1] > 0)
+        if contended:
+            side.gathered = Gathered()
         bucket = self._bucket(side.context_tokens)
         context = self.curves.contexts[bucket]
         curve = context.of(role)
@@ -191,11 +219,16 @@ class Learner:
         if seen is None or curve is None or not _credible(seen, before, look):
             return
         side.told_at_s = look.at_s
-        if self._shared and (look.beside != before.beside or look.beside[1]):
+        if contended:
             self._contended(role, bucket, seen, (before, look))
             return
+        told = Told(bucket, seen, log(seen.ratio(_total(curve))))
+        if side.trust.doubted and not side.trust.compare(side.missed(told), side.tolerated):
+            return
+        if side.trust.doubted:
+            side.trust.turn()
         side.alone = None if side.clock.holds_more else _steps(before, look)
-        self._believe(side, Told(bucket, seen, log(seen.ratio(_total(curve)))), look.at_s)
+        self._believe(side, told, look.at_s)
 
     def _contended(self, role: Role, bucket: int, seen: Seen, looks: tuple[Look, Look]) -> None:
         """Take in what a backend shows while the other one had work all the time."""
@@ -233,14 +266,25 @@ class Learner:
         if seen is None:
             return None
         told = Told(bucket, seen, log(seen.ratio(_total(curve))))
-        if now_s - side.told_at_s >= SILENT_S:
+        if side.trust.doubted or now_s - side.told_at_s >= SILENT_S:
             self._believe(side, told, now_s)
         elif answer.placed_at_s > side.belief.changed_at_s:
-            told = told._replace(believed=side.line.at(bucket, max(1.0, seen.in_flight)))
+            if side.acts:
+                told = told._replace(believed=told.ln_ratio - side.missed(told))
+            if side.line.places and side.trust.compare(side.missed(told), side.tolerated):
+                side.trust.turn()
+                side.belief, side.line = Belief(), NO_LINE
         return told
 
     def _believe(self, side: Side, told: Told, now_s: float) -> None:
         side.seen += 1
+        side.trust.earned = (
+            side.trust.earned
+            or told.seen.source is Source.TOKENS
+            or side.clock.holds_all
+            or (side.clock.watched_s >= UNHEARD_S and not side.lasted_s)
+        )
+        side.source = told.seen.source
         if side.belief.observe(told.bucket, told.seen, told.ln_ratio, now_s):
             side.line = side.belief.line(now_s)
 
@@ -249,28 +293,14 @@ class Learner:
     def turn(self, now_s: float) -> None:
         """Correct the curves by all evidence, as far as that is material; `moved` tells whose are others by much, and
         `changed` whose backend is another than it was."""
-        moved: list[tuple[float, Role, int, SpeedCurve]] = []
         self.changed = frozenset(
             role for role, side in self.sides.items() if side.belief.changed_at_s > self._turned_at_s
         )
         self._turned_at_s = now_s
-        for role, side in self.sides.items():
+        for side in self.sides.values():
             side.line = side.belief.line(now_s)
-            for bucket, context in enumerate(self.curves.contexts):
-                curve = context.of(role)
-                if curve is not None and side.line.places:
-                    now = corrected_curve(curve, side, bucket)
-                    by = _moved(self.corrected.contexts[bucket].of(role), now)
-                    if by > MATERIAL:
-                        moved.append((by, role, bucket, now))
-        self.moved = frozenset(role for by, role, _, _ in moved if by > TELLING)
-        if not moved:
-            return
-        moved.sort(key=lambda each: -each[0])
-        contexts = list(self.corrected.contexts)
-        for _, role, bucket, curve in moved[:MOST_A_TURN]:
-            contexts[bucket] = _with(contexts[bucket], role, curve)
-        self.corrected = replace(self.corrected, contexts=tuple(contexts))
+        earned = {role: (side.belief, side.line) for role, side in self.sides.items() if side.acts}
+        self.moved = self.correction.follow(earned)
 
     def knows(self, role: Role) -> bool:
         """Whether anything is known of a backend."""
@@ -288,35 +318,6 @@ class Learner:
 
     def _bucket(self, context_tokens: float) -> int:
         return self.curves.contexts.index(self.curves.at_context(context_tokens))
-
-
-def corrected_curve(curve: SpeedCurve, side: Side, bucket: int) -> SpeedCurve:
-    """A curve as it is believed to be, at its own points and where there is evidence.
-
-    A step is never longer with fewer in flight: where nothing was seen a guess gives way to what was seen of more.
-    """
-    seen = {place.bin for place in side.belief.bins if place.bucket == bucket}
-    points: list[SpeedPoint] = []
-    shortest_s = float("inf")
-    for n in sorted({point.in_flight for point in curve.points} | set(map(bin_middle, seen)), reverse=True):
-        tok_s = curve.tok_s(n) * exp(-side.line.at(bucket, n))
-        if bin_of(n) not in seen:
-            tok_s = max(tok_s, n / shortest_s)
-        tok_s = min(MOST, max(LEAST, tok_s))
-        shortest_s = min(shortest_s, n / tok_s)
-        points.append(SpeedPoint(n, tok_s))
-    return SpeedCurve(tuple(reversed(points)))
-
-
-def _moved(applied: SpeedCurve | None, now: SpeedCurve) -> float:
-    """By how much a curve lies beside the one in force, as the largest |ln| at its points."""
-    if applied is None:
-        return 0.0
-    return max(abs(log(now.tok_s(n) / applied.tok_s(n))) for n in (point.in_flight for point in now.points))
-
-
-def _with(context: ContextCurves, role: Role, curve: SpeedCurve) -> ContextCurves:
-    return replace(context, speculative=curve) if role is SPECULATIVE else replace(context, baseline=curve)
 
 
 def _total(curve: SpeedCurve) -> Callable[[float], float]:
@@ -353,7 +354,8 @@ def _between(before: Look, look: Look, side: Side) -> Seen | None:
     old, new = before.load, look.load
     if new.moments is not None and old.moments is not None:
         return _by_steps(before, look, side) if new.ranks == old.ranks else None
-    if new.generated is None or old.generated is None:
+    if new.generated is None or old.generated is None or new.ranks != old.ranks or new.generated < old.generated:
+        side.gathered = Gathered()
         return None
     return _by_count(new.generated - old.generated, before, look, side)
 
@@ -374,8 +376,18 @@ def _by_steps(before: Look, look: Look, side: Side) -> Seen | None:
 
 
 def _by_count(tokens: float, before: Look, look: Look, side: Side) -> Seen | None:
-    """What so many tokens show, as long as nobody waits in the engine."""
-    if before.load.waiting or look.load.waiting:
-        return None
+    """What some seconds of tokens show. They are shared by as many as the engine was given, or as many as it runs where
+    that is another number."""
+    elapsed_s, old, new = look.at_s - before.at_s, before.load.running, look.load.running
     (area_s, square_s), begun = _held(before, look), side.begun_share
-    return by_counter(tokens, (area_s * begun, square_s * begun * begun), 1.0 - side.busy_share)
+    ran = 0.5 * (old + new)
+    side.company.look(ran, area_s / elapsed_s, area_s * begun / elapsed_s, elapsed_s)
+    waits = bool(before.load.waiting or look.load.waiting)
+    running = (ran * elapsed_s, elapsed_s * (ran * ran + (new - old) ** 2 / 12.0))
+    gathered = side.gathered
+    gathered.add(tokens, (area_s * begun, square_s * begun * begun), running, elapsed_s, waits=waits)
+    if gathered.elapsed_s < GATHER_S:
+        return None
+    side.gathered = Gathered()
+    held = gathered.ran if side.company.strays or gathered.waits else gathered.held
+    return by_counter(gathered.tokens, held, 1.0 - side.busy_share)

@@ -20,9 +20,11 @@ from proxy.model import (
     Whereabouts,
 )
 from proxy.routing import affinity, consolidate, marginal, overflow, ramp, threshold
+from proxy.routing.affinity import Wait, waits
 from proxy.routing.consolidate import first_role
 from proxy.routing.demand import arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
+from proxy.routing.out import Out
 from proxy.routing.rules import Affinity, Goals, RequestRule, RuleKind, Rules
 from proxy.routing.threshold import follow
 
@@ -32,6 +34,7 @@ __all__ = [
     "RequestRule",
     "RuleKind",
     "Rules",
+    "Wait",
     "awaited",
     "decide",
     "decide_by_counts",
@@ -45,11 +48,11 @@ __all__ = [
 ]
 
 _MARGINAL, _CONSOLIDATE = Policy.MARGINAL, Policy.CONSOLIDATE
-_THRESHOLD, _PINNED = Policy.THRESHOLD, Policy.PINNED
+_THRESHOLD, _OVERFLOWS, _PINNED = Policy.THRESHOLD, Policy.OVERFLOW, Policy.PINNED
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 _FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
-_STATE = Reason.STATE
+_STATE, _OTHER_FULL = Reason.STATE, Reason.OTHER_FULL
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it. One whose state is there uses no other even then.
@@ -65,12 +68,13 @@ def decide(
     excluded: Role | None = None,
     expected_tokens: float = EXPECTED_TOKENS,
     where: Whereabouts = NOWHERE,
+    wait: Wait | None = None,
 ) -> Decision:
     """Where a request with `traits` goes and why; total and pure: same input, same decision.
 
     `excluded` is the role that has just failed this request before commit: then only the other one is considered.
     `expected_tokens` is what a sequence of such a request generates, as far as its own limit lets it; `where` says what
-    of it the backends hold.
+    of it the backends hold, and with `wait` it may wait for its home.
     `role` is None exactly when the reason is FULL. The decision's `because` counts without the new request and names
     the regime that was asked; its `regime` already holds the request, as the caller leases it in the same step.
     """
@@ -84,6 +88,9 @@ def decide(
     if excluded is None:
         wanted, reason = _prefer(rules, current, snapshot, traits, costs, where=where)
         role, reason = _place(rules, current, (wanted, reason), snapshot, traits.weight)
+        if reason is _OTHER_FULL and wanted is where.home and role is not None:
+            stays = waits(rules, current, snapshot, traits, tokens, where=where, wait=wait)
+            role, reason = (None, _FULL) if stays else (role, reason)
     else:  # there is no third one to fall to
         role, reason = (excluded.other if _takes(rules, snapshot, excluded.other, traits.weight) else None), _FAILOVER
     if role is None:
@@ -91,7 +98,8 @@ def decide(
     elif not (speculative.eligible or baseline.eligible):
         reason = _ALL_DOWN
     counts = (speculative.in_flight, baseline.in_flight)
-    because = _because(rules, current, counts, speculative.recent_failures, costs, where)
+    outs = (_out(rules, snapshot, SPECULATIVE, traits.weight), _out(rules, snapshot, BASELINE, traits.weight))
+    because = _because(rules, current, counts, speculative.recent_failures, costs, where, outs)
     if role is not None:
         held = share(snapshot.of(role), traits.weight)
         current = _hold(rules, current, in_flight + held, at_s)
@@ -148,7 +156,8 @@ def decide_by_counts(
     counted, limit = (speculative, limits[0]) if role is SPECULATIVE else (baseline, limits[1])
     if limit is not None and counted + weight > limit:
         return None
-    because = _because(rules, current, in_flight, recent_failures, costs, where)
+    outs = _full_ones(in_flight, limits, weight)
+    because = _because(rules, current, in_flight, recent_failures, costs, where, outs)
     current = _counted(rules, current, traits, tokens, where[0] if role is SPECULATIVE else where[1])
     return Decision(role, reason, current, because)
 
@@ -160,21 +169,32 @@ def _because(  # noqa: PLR0917 - by name it would take twice as long, and each d
     recent_failures: int,
     costs: Costs | None,
     where: Whereabouts,
+    outs: tuple[str | None, str | None],
 ) -> Because:
-    """The numbers behind a decision."""
+    """The numbers behind a decision: of those of a policy, the ones that the policy in force looks at."""
+    policy = rules.effective_policy
+    smoothed = enter_at = leave_at = role = None
+    if policy is _OVERFLOWS:
+        leave_at = rules.leave_at
+    elif policy is _THRESHOLD:
+        smoothed, enter_at, leave_at, role = regime.smoothed, rules.enter_at, rules.leave_at, regime.role
+    elif policy is _CONSOLIDATE:
+        smoothed, role = regime.smoothed, regime.role
     return Because(
-        rules.effective_policy,
+        policy,
         in_flight[0],
         in_flight[1],
-        regime.smoothed,
-        rules.enter_at,
-        rules.leave_at,
-        regime.role,
+        smoothed,
+        enter_at,
+        leave_at,
+        role,
         recent_failures,
         costs,
         where.speculative_tokens,
         where.baseline_tokens,
         rules.learned,
+        outs[0],
+        outs[1],
     )
 
 
@@ -202,7 +222,21 @@ def filled(snapshot: LoadSnapshot, role: Role) -> LoadSnapshot:
 def has_room(load: BackendLoad, weight: int) -> bool:
     """Whether a request of `weight` sequences keeps within `max_in_flight`; one heavier than that may run alone."""
     limit = load.max_in_flight
-    return limit is None or load.in_flight + share(load, weight) <= limit
+    return limit is None or _fits(load.in_flight, limit, weight)
+
+
+def _fits(in_flight: int, limit: int, weight: int) -> bool:
+    return in_flight + (weight if weight <= limit else max(1, limit)) <= limit
+
+
+def _full_ones(
+    in_flight: tuple[int, int], limits: tuple[int | None, int | None], weight: int
+) -> tuple[Out | None, Out | None]:
+    (speculative, baseline), (limit, other_limit) = in_flight, limits
+    # Most fit as they are: a call less for each decision.
+    first = limit is None or speculative + weight <= limit or _fits(speculative, limit, weight)
+    second = other_limit is None or baseline + weight <= other_limit or _fits(baseline, other_limit, weight)
+    return None if first else Out.FULL, None if second else Out.FULL
 
 
 def share(load: BackendLoad, weight: int) -> int:
@@ -331,7 +365,7 @@ def _place(
             return None, _FULL
         if not room and reason is _REGIME and not consolidate.may_spill(rules, regime, snapshot, weight):
             return None, _FULL
-        reason = Reason.RAMPING if room else Reason.OTHER_FULL
+        reason = Reason.RAMPING if room else _OTHER_FULL
     elif reason is _STATE:
         return None, _FULL
     else:
@@ -343,6 +377,16 @@ def _takes(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> boo
     load = snapshot.of(role)
     open_ = load.eligible or snapshot.all_down
     return open_ and has_room(load, weight) and not _is_held_back(rules, snapshot, role, weight)
+
+
+def _out(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> str | None:
+    """Why a backend takes no request of `weight`; None where it does."""
+    load = snapshot.of(role)
+    if not load.eligible:
+        return load.out or Out.DOWN
+    if not has_room(load, weight):
+        return Out.FULL
+    return Out.RAMPING if _is_held_back(rules, snapshot, role, weight) else None
 
 
 def _is_held_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:

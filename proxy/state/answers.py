@@ -19,8 +19,13 @@ class Answers:
         """Tokens that one sequence of this route is expected to generate."""
         return self._tokens.get(route, PRIOR_TOKENS)
 
-    def heard(self, route: str, tokens: float) -> None:
-        """Take in that each sequence of an answer had `tokens`, by the engine's own count; 0 says nothing."""
-        if tokens > 0:
-            before = self._tokens.get(route, PRIOR_TOKENS)
+    def heard(self, route: str, tokens: float, limit: int | None = None) -> None:
+        """Take in that each sequence of an answer had `tokens`, by the engine's own count; 0 says nothing.
+
+        One that reached the client's own `limit` says only that answers are no shorter: nothing where it is shorter
+        than the mean, or clients that ask for a single token would have all answers taken for short.
+        """
+        before = self._tokens.get(route, PRIOR_TOKENS)
+        bounded = limit is not None and limit <= tokens <= before
+        if tokens > 0 and not bounded:
             self._tokens[route] = before + NEWEST * (tokens - before)

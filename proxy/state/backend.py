@@ -11,6 +11,7 @@ from proxy.routing import blackhole, breaker
 from proxy.routing.blackhole import FailureWeight
 from proxy.routing.breaker import BreakerRules, Circuit
 from proxy.routing.health import Health
+from proxy.routing.out import Out
 from proxy.state.ledger import Book
 from proxy.state.shelf import Shelf
 
@@ -38,7 +39,7 @@ class Backend:
 
     `limit` is the operator's max_in_flight (None: take the engine's own); `draining` is the operator's wish;
     `load_at_s` is the monotonic instant of the last engine poll, `recovered_at_s` that of the last return from being
-    down or from an open circuit.
+    down or from an open circuit, `changed_at_s` that at which another engine than before was found there.
     """
 
     role: Role
@@ -53,6 +54,7 @@ class Backend:
     load: EngineLoad | None = None
     load_at_s: float | None = None
     recovered_at_s: float | None = None
+    changed_at_s: float | None = None
     shelf: Shelf = field(default_factory=Shelf)
     known: Standing | None = field(default=None, init=False, repr=False, compare=False)
     """The last answer of `standing`, until any of the above changes."""
@@ -86,20 +88,29 @@ class Backend:
 
     def eligible(self, rules: BreakerRules, now_s: float) -> bool:
         """Healthy, circuit passing and not draining, all at once."""
-        if self.draining or self.health.up is False:
-            return False
-        return self.circuit.state is _CLOSED or breaker.admits(rules, self.circuit, now_s)
+        return self.out(rules, now_s) is None
+
+    def out(self, rules: BreakerRules, now_s: float) -> Out | None:
+        """Which of these says no."""
+        if self.draining:
+            return Out.DRAINING
+        if self.health.up is False:
+            return Out.DOWN
+        passes = self.circuit.state is _CLOSED or breaker.admits(rules, self.circuit, now_s)
+        return None if passes else Out.CIRCUIT_OPEN
 
     def view(self, rules: BreakerRules, now_s: float) -> BackendLoad:
         """This backend as a decision at `now_s` sees it."""
         self.book.expire(now_s)
+        out = self.out(rules, now_s)
         return BackendLoad(
             self.role,
             self.book.in_flight,
             self.max_in_flight,
             blackhole.weigh(self.failures, now_s),
-            self.eligible(rules, now_s),
+            out is None,
             None if self.recovered_at_s is None else now_s - self.recovered_at_s,
+            out,
         )
 
     def drift(self) -> int | None:

@@ -65,7 +65,7 @@ class Holdings:
         return _role(known.shelf, shelves)
 
     def sent(self, traits: Traits, shelf: Shelf) -> None:
-        """A request was sent to the engine of `shelf`."""
+        """A request was sent to the engine of `shelf`, and that has read its prompt."""
         tokens = min(traits.prompt_bytes // _BYTES_PER_TOKEN, MAX_PROMPT_TOKENS)
         if traits.prefix:
             shelf.put(traits.prefix)

@@ -5,13 +5,14 @@ Waiting is not failing: nothing here touches the health of an engine, and no run
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from proxy.dispatch import Assignment, Desk
 from proxy.dispatch.holders import require_holder
 from proxy.errors import QueueFull, QueueTimeout, SessionUnrouted, ShuttingDown, StateUnreachable
-from proxy.model import ROLES, Role, Traits
+from proxy.model import BASELINE, ROLES, SPECULATIVE, Role, Traits
+from proxy.routing.affinity import Wait
 from proxy.state.backend import Backend
 
 # Room also comes with time alone (a lingering sequence ends, a circuit cools down) and nothing calls then.
@@ -19,6 +20,7 @@ LOOK_AGAIN_S = 0.25
 
 # What is promised when nobody waits.
 _NOBODYS: frozenset[Role] = frozenset()
+_AT_ITS_COMING = Wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class _Waiter:
     request_id: str
     route: str
     place: "asyncio.Future[Assignment]"
+    since_s: float
     failed: Backend | None = None  # the backend that has failed this request already
 
 
@@ -59,7 +62,7 @@ class Admission:
         """A place for a request that need not wait, as most need not; None where that has to be looked into."""
         if self._waiters or self._closed:
             return None
-        place = self._desk.assign(traits, request_id, route)
+        place = self._desk.assign(traits, request_id, route, wait=_AT_ITS_COMING)
         return place if isinstance(place, Assignment) else None
 
     async def admit(self, traits: Traits, request_id: str, route: str) -> Assignment:
@@ -74,14 +77,16 @@ class Admission:
         full = len(self._waiters) >= self.rules.max_waiting
         if full or not self._waiters:
             promised = self._claimed(self._waiters) if self._waiters else _NOBODYS
-            place = self._desk.assign(traits, request_id, route, promised=promised)
+            # Who would not be let in goes wherever there is room.
+            wait = None if full else _AT_ITS_COMING
+            place = self._desk.assign(traits, request_id, route, promised=promised, wait=wait)
             if isinstance(place, Assignment):
                 return place
         if full:
             raise QueueFull(
                 f"every backend is at its limit and {self.rules.max_waiting} requests wait already; try again shortly"
             )
-        return await self._wait(_Waiter(traits, request_id, route, _future()))
+        return await self._wait(_Waiter(traits, request_id, route, _future(), self._desk.clock()))
 
     async def readmit(self, traits: Traits, request_id: str, route: str, failed: Backend) -> Assignment:
         """A place on the other backend for a request that `failed` has just failed. It waits ahead of all others,
@@ -97,7 +102,7 @@ class Admission:
             return place
         if not self.rules.max_waiting:
             raise QueueFull("one backend failed the request and the other is at its limit; try again shortly")
-        return await self._wait(_Waiter(traits, request_id, route, _future(), failed))
+        return await self._wait(_Waiter(traits, request_id, route, _future(), self._desk.clock(), failed))
 
     def close(self) -> None:
         """Refuse everybody who waits and everybody who comes."""
@@ -148,15 +153,19 @@ class Admission:
         if self._later is not None:
             self._later.cancel()
         blocked: set[Role] = set()
+        ahead = dict.fromkeys(ROLES, 0)
         left: list[_Waiter] = []
         while self._waiters and len(blocked) < len(ROLES):
             waiter = self._waiters.popleft()
             if waiter.place.done() or self._is_lost(waiter) or self._is_stateless(waiter):
                 continue
             claims = self._desk.claims(waiter.traits, waiter.failed)
-            hopeless = claims and claims <= blocked
-            if hopeless or not self._place(waiter, blocked):
+            # One whose home is promised to those before it may still go to the other backend.
+            hopeless = claims and claims <= blocked and not self._desk.follows(waiter.traits)
+            if hopeless or not self._place(waiter, blocked, ahead):
                 blocked |= claims
+                for role in claims:
+                    ahead[role] += 1
                 left.append(waiter)
         self._waiters.extendleft(reversed(left))
         if self._waiters:
@@ -170,6 +179,14 @@ class Admission:
             if len(claimed) == len(ROLES):
                 break
         return frozenset(claimed)
+
+    def _wait_of(self, waiter: _Waiter, ahead: Mapping[Role, int]) -> Wait | None:
+        """How a request waits for its home; None when it is time to go wherever there is room, since to wait longer
+        could mean to be refused."""
+        waited_s = self._desk.clock() - waiter.since_s
+        if waited_s >= self.rules.max_wait_s - 2.0 * LOOK_AGAIN_S:
+            return None
+        return Wait(waited_s, ahead[SPECULATIVE], ahead[BASELINE])
 
     def _is_lost(self, waiter: _Waiter) -> bool:
         """End a request that waits for a backend which takes no more: the other one has failed it already."""
@@ -192,7 +209,7 @@ class Admission:
             return False  # it may come back within max_wait_s
         return False
 
-    def _place(self, waiter: _Waiter, blocked: set[Role]) -> bool:
+    def _place(self, waiter: _Waiter, blocked: set[Role], ahead: dict[Role, int]) -> bool:
         place = self._desk.assign(
             waiter.traits,
             waiter.request_id,
@@ -200,6 +217,7 @@ class Admission:
             failed=waiter.failed,
             promised=frozenset(blocked),
             attempt=1 if waiter.failed is None else 2,
+            wait=self._wait_of(waiter, ahead),
         )
         if isinstance(place, Assignment):
             waiter.place.set_result(place)

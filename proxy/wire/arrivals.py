@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from proxy.closing import CloseReason
 from proxy.errors import TooManyConnections
-from proxy.model import CloseReason, Dialect
+from proxy.model import Dialect
 from proxy.protocol import dialects
 
 # A client that was let down reads its answer within a round trip; a slow one has the time of three lost packets.

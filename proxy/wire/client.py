@@ -9,8 +9,9 @@ import struct
 from typing import cast
 
 from proxy import tasks
+from proxy.closing import CloseReason
 from proxy.errors import CrossoverError, HeadTimeout
-from proxy.model import CloseReason, Dialect
+from proxy.model import Dialect
 from proxy.wire.downstream import PIECE_BYTES, Downstream, error_reply
 from proxy.wire.host import Host
 from proxy.wire.reader import Reader

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.errors import CrossoverError, KeyRefused, MethodNotAllowed
-from proxy.model import Costs, Decision, Dialect
+from proxy.model import Because, Costs, Decision, Dialect
 from proxy.protocol import dialects, headers
 from proxy.protocol.fields import Fields
 from proxy.wire import answer_head
@@ -25,7 +25,7 @@ PIECE_BYTES = 65536
 _STAMPS = (
     "x-request-id: %s\r\nx-crossover-backend: %s\r\nx-crossover-reason: %s\r\n"
     "x-crossover-in-flight: speculative=%d, baseline=%d\r\n"
-    "x-crossover-because: policy=%s, regime=%s, smoothed=%.2f, enter_at=%d, leave_at=%d%s\r\n"
+    "x-crossover-because: %s\r\n"
 )
 
 
@@ -223,23 +223,34 @@ def stamps_of(request_id: str, decision: Decision | None) -> bytes:
     if decision is None or decision.role is None:
         return b"x-request-id: %b\r\n" % request_id.encode()
     because = decision.because
-    more = f", recent_failures={because.recent_failures}" if because.recent_failures else ""
-    if because.costs is not None:
-        more += _costs(because.costs)
     said = _STAMPS % (
         request_id,
         decision.role,
         decision.reason,
         because.speculative_in_flight,
         because.baseline_in_flight,
-        because.policy,
-        because.regime,
-        because.smoothed,
-        because.enter_at,
-        because.leave_at,
-        more,
+        _because(because),
     )
     return said.encode()
+
+
+def _because(because: Because) -> str:
+    """What counted, and which backend was out. Never what is cached: by that one could guess at others' prompts."""
+    policy, _, _, smoothed, enter_at, leave_at, regime, failures, costs, *_, speculative_out, baseline_out = because
+    said = f"policy={policy}"
+    if regime is not None:
+        said += f", regime={regime}, smoothed={smoothed:.2f}"
+    if enter_at is not None:
+        said += f", enter_at={enter_at}"
+    if leave_at is not None:
+        said += f", leave_at={leave_at}"
+    if failures:
+        said += f", recent_failures={failures}"
+    if costs is not None:
+        said += _costs(costs)
+    if speculative_out is not None:
+        said += f", speculative_out={speculative_out}"
+    return said if baseline_out is None else f"{said}, baseline_out={baseline_out}"
 
 
 def _costs(costs: Costs) -> str:

@@ -43,12 +43,25 @@ class EnginePoll:
         self._answered = False
         self._known = False
         self._facts_at_s = float("-inf")
+        self._failed = False
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Poll until cancelled. What breaks in one poll is told once, and the next is made all the same: an engine that
+        is polled no more looks as it last was for ever."""
         while True:
-            await self.poll()
+            try:
+                await self.poll()
+            except Exception as defect:  # noqa: BLE001 - of ours or in what an engine said: either way one poll is lost
+                self._tell(defect)
+            else:
+                self._failed = False
             await asyncio.sleep(self._interval_s)
+
+    def _tell(self, defect: Exception) -> None:
+        if not self._failed:
+            told = {"message": f"a poll of the {self._backend.role} engine failed", "exception": defect}
+            asyncio.get_running_loop().call_exception_handler(told)
+        self._failed = True
 
     async def poll(self) -> None:
         """Ask once. Facts are read anew when the engine answers again after silence: it may be another version."""

@@ -11,13 +11,19 @@ SPOKEN = frozenset({"1.0", "1.1"})
 """Versions of HTTP."""
 
 
-def fault_of(version: str, by_name: dict[bytes, bytes]) -> CrossoverError | None:
+def fault_of(version: str, fields: Fields, by_name: dict[bytes, bytes]) -> CrossoverError | None:
     """What keeps a request of this version with these fields from being read on; None where nothing does."""
     if version not in SPOKEN:
         return VersionUnsupported("this port speaks HTTP/1.1 and HTTP/1.0")
+    hosts = sum(name.lower() == b"host" for name, _ in fields)
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        # Of two, each hop may believe another (RFC 9112, section 3.2).
+        return InvalidRequest("a request has one Host field, and needs it in HTTP/1.1")
     coding = by_name.get(b"transfer-encoding")
-    if coding is None:
-        return None
+    return None if coding is None else _fault_of_coding(version, coding)
+
+
+def _fault_of_coding(version: str, coding: bytes) -> CrossoverError | None:
     if version == "1.0":
         # A hop that speaks HTTP/1.0 has no chunks, and finds another end of this request (RFC 9112, section 6.1).
         return InvalidRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")

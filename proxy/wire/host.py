@@ -6,8 +6,8 @@ The server is in front.py, the connection in client.py.
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
+from proxy.closing import CloseReason
 from proxy.errors import CrossoverError
-from proxy.model import CloseReason
 from proxy.protocol.fields import Fields
 from proxy.wire.arrivals import ConnectionRules, Surplus
 from proxy.wire.downstream import Reply

@@ -39,7 +39,8 @@ class Patience:
 
 class Passage:
     """One answer on its way. `error` is what went wrong after commit; `usage` what the engine counted; `delivered` says
-    that the answer's own end has been written, behind which clients may leave without a word.
+    that the answer's own end has been written, behind which clients may leave without a word; `held_up` that the
+    backend had to wait for the client.
 
     `sequences` is how many the answer holds: with one, a finish reason makes it complete even without an end mark.
     `on_bytes` is called whenever the backend has sent some: nothing says better that it lives.
@@ -67,6 +68,7 @@ class Passage:
         "_written",
         "committed",
         "error",
+        "held_up",
         "opened",
     )
 
@@ -81,7 +83,7 @@ class Passage:
         on_bytes: Callable[[], None],
     ) -> None:
         self.opened = opened
-        self.committed = False
+        self.committed = self.held_up = False
         self.error: CrossoverError | None = None
         self._dialect = dialect
         self._alone = sequences == 1
@@ -275,6 +277,7 @@ class Passage:
             out.on_full = out.on_room = None
 
     def _full(self) -> None:
+        self.held_up = True
         self.opened.answer.pause()
         if self._guard is not None:
             self._guard.full()

@@ -100,8 +100,9 @@ class Reader:
         fault: CrossoverError | None = None
         if self._most_bytes > rules.max_head_bytes or len(fields) > rules.max_headers:
             fault = self._size_fault(target, fields)
-        if version != "1.1" or b"transfer-encoding" in names:
-            fault = fault_of(version, names) or fault
+        # What nearly no request has is looked for in those that have a field twice, none that they need, or a coding.
+        if version != "1.1" or b"transfer-encoding" in names or b"host" not in names or len(names) != len(fields):
+            fault = fault_of(version, fields, names) or fault
         if fault is not None:
             self._refuse(fault)
             raise _Over

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from proxy import tasks
-from proxy.model import CloseReason
+from proxy.closing import CloseReason
 
 # A client that is told of the end and does not answer is waited for so long; the loop's default is half a minute.
 SHUTDOWN_S = 2.0

@@ -35,6 +35,14 @@ def test_prometheus_sends_the_token_from_the_secret_that_compose_mounts() -> Non
     assert [compose["secrets"][secret]["environment"]] == list(compose["services"]["crossover"]["environment"])
 
 
+def test_prometheus_finds_the_rules_that_compose_mounts() -> None:
+    [compose], [prometheus] = documents("compose.yaml"), documents("prometheus.yaml")
+    mounts = [volume.split(":")[:2] for volume in compose["services"]["prometheus"]["volumes"]]
+    rules = {target: DEPLOY / source for source, target in mounts if source.endswith(".yml")}
+    assert sorted(rules) == sorted(f"/etc/prometheus/{name}" for name in prometheus["rule_files"])
+    assert all(path.resolve().is_file() for path in rules.values())
+
+
 def test_the_pods_configuration_takes_the_token_from_the_mounted_secret(tmp_path: Path) -> None:
     [text] = [each["data"]["crossover.yaml"] for each in documents("kubernetes.yaml") if each["kind"] == "ConfigMap"]
     [pod] = [each["spec"]["template"]["spec"] for each in documents("kubernetes.yaml") if each["kind"] == "Deployment"]

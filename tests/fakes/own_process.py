@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import re
+import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -25,6 +27,10 @@ class Process:
     def forget_peak(self) -> None:
         """Let the peak begin anew at what is resident now."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
 
     @property
     def peak_bytes(self) -> int:

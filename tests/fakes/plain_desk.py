@@ -1,8 +1,9 @@
 """A desk written the long way: every count is added up anew and every rule is asked at every step. No short cuts."""
 
-from math import ceil, exp, exp2, inf
+from math import ceil, exp, inf
 
-from fakes.rig import BASELINE, LINGER_S, OPEN_S, SPECULATIVE
+from fakes.plain_side import Side, fits_in, held
+from fakes.rig import BASELINE, LINGER_S, SPECULATIVE
 
 from proxy.dispatch import Assignment
 from proxy.model import (
@@ -23,11 +24,10 @@ from proxy.model import (
     Traits,
 )
 from proxy.routing import health
-from proxy.routing.blackhole import HALF_LIFE_S
-from proxy.routing.breaker import TABLE, BreakerRules, Circuit, Event
+from proxy.routing.breaker import Event
 from proxy.routing.delays import delays
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, PEAK_S
-from proxy.routing.health import Evidence, Health, HealthRules
+from proxy.routing.health import Evidence, HealthRules
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.outlook import outlook
 from proxy.routing.paces import OVERLOADED_S, Paces
@@ -35,77 +35,14 @@ from proxy.routing.ramp import GOAL_IF_UNLIMITED
 from proxy.routing.rules import Rules
 from proxy.routing.threshold import NEAR
 
-BREAKER = BreakerRules(max_failures=5, open_s=OPEN_S, max_probes=1)
-
-
-class Side:
-    """One backend of the plain desk."""
-
-    def __init__(self, role: Role, limit: int | None) -> None:
-        self.role, self.operators = role, limit
-        self.facts: int | None = None  # what the engine says that it runs at once, at start-up and later
-        self.said: int | None = None
-        self.draining = False
-        self.leases: list[int] = []  # weights
-        self.ghosts: list[tuple[float, int]] = []  # until when, and weights
-        self.circuit, self.health = Circuit(), Health()
-        self.failures: list[tuple[float, float]] = []  # the weight of them all after each, and when
-        self.recovered_at_s: float | None = None
-        self.cached: list[int] = []  # blocks, the least lately used first
-
-    def holds(self, prefix: tuple[int, ...]) -> int:
-        """Tokens of the beginning that is there."""
-        there = 0
-        while there < len(prefix) and prefix[there] in self.cached:
-            there += 1
-        return 512 * there
-
-    def keep(self, prefix: tuple[int, ...], room_tokens: int) -> None:
-        ends_first = prefix[::-1]
-        self.cached = [block for block in self.cached if block not in prefix] + list(ends_first)
-        self.cached = self.cached[max(0, len(self.cached) - room_tokens // 512) :]
-
-    @property
-    def limit(self) -> int | None:
-        return self.operators or self.said or self.facts
-
-    @property
-    def in_flight(self) -> int:
-        return sum(self.leases) + sum(weight for _, weight in self.ghosts)
-
-    def failed(self, now_s: float) -> float:
-        if not self.failures:
-            return 0.0
-        value, at_s = self.failures[-1]
-        return value * exp2(-(now_s - at_s) / HALF_LIFE_S)
-
-    def live(self, now_s: float) -> int:
-        return sum(expiry_s > now_s for expiry_s in self.circuit.probes)
-
-    def passes(self, now_s: float) -> bool:
-        if self.circuit.state is CircuitState.OPEN:
-            return now_s - self.circuit.since_s >= OPEN_S
-        return self.circuit.state is CircuitState.CLOSED or self.live(now_s) < BREAKER.max_probes
-
-    def load(self, now_s: float) -> BackendLoad:
-        return BackendLoad(
-            self.role,
-            self.in_flight,
-            self.limit,
-            int(self.failed(now_s) + 0.5),
-            self.health.up is not False and self.passes(now_s) and not self.draining,
-            None if self.recovered_at_s is None else now_s - self.recovered_at_s,
-        )
-
-    def move(self, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = inf) -> None:
-        late = sent_at_s < self.circuit.since_s
-        if late or (probe and event is Event.NEUTRAL and sent_at_s + OPEN_S <= now_s):
-            return
-        row, before = TABLE[self.circuit.state, event], self.circuit.state
-        self.circuit = (row.probe if probe else row.ordinary)(BREAKER, self.circuit, now_s)
-        if self.circuit.state is CircuitState.CLOSED and before is not CircuitState.CLOSED:
-            self.recovered_at_s = now_s
-            self.cached = []
+# How many of the two bounds each policy looks at, and whether at the smoothed count and the regime.
+COUNTED = {
+    Policy.OVERFLOW: (1, False),
+    Policy.THRESHOLD: (2, True),
+    Policy.CONSOLIDATE: (0, True),
+    Policy.MARGINAL: (0, False),
+    Policy.PINNED: (0, False),
+}
 
 
 class PlainDesk:
@@ -135,11 +72,13 @@ class PlainDesk:
         demand, pays = before.demand, False
         elapsed_s = now_s - before.smoothed_at_s
         if rules.curves is not None and elapsed_s and demand.tok_s:
-            left = exp(-elapsed_s / DEMAND_S)
-            demand = demand._replace(tok_s=demand.tok_s * left, prompt_tok_s=demand.prompt_tok_s * left)
-            if self.consolidates:
-                demand = self.lasting(demand, elapsed_s)
-        if self.consolidates and demand.tok_s:
+            left, flown = exp(-elapsed_s / DEMAND_S), demand.flown + before.held * elapsed_s
+            demand = demand._replace(tok_s=demand.tok_s * left, prompt_tok_s=demand.prompt_tok_s * left, flown=flown)
+        looked_s = now_s - demand.looked_at_s
+        if self.consolidates and demand.tok_s and looked_s >= 0.25:
+            elapsed_s = 0.0 if looked_s == inf else looked_s
+            demand = self.lasting(demand, elapsed_s) if elapsed_s else demand
+            demand = demand._replace(looked_at_s=now_s, flown=0.0)
             prompts, asked = demand.prompt_tok_s / demand.tok_s, self.asked(demand)
             here, there = (self.paces(role, demand) for role in (before.role, before.role.other))
             more = here.alone(asked, prompts) - there.alone(asked, prompts)
@@ -150,12 +89,15 @@ class PlainDesk:
             chance = (before.held * max(1.0, 4.0 * demand.spread)) ** 0.5
             burst = here.demand_of(before.held - 1.5 * chance) * here.decoding(demand.prompt_tok_s)
             owed = excess if before.role is SPECULATIVE else -excess
-            for tok_s, least in ((asked, 1.02), (burst, 1.1)):
+            restless = demand.spread > 0.5
+            for tok_s, least, lasts_s in ((asked, 1.02, 600.0), (burst, 1.1, 120.0)):
                 if tok_s < asked or not tok_s:
                     continue
                 ours, theirs = here.alone(tok_s, prompts), there.alone(tok_s, prompts)
-                wise = owed > 0.0 or tok_s >= demand.peak_tok_s or ours - theirs >= 512
-                saves = (ours - theirs) * 600.0 > smoothed * theirs * demand.answer_tokens / tok_s
+                costs = smoothed * theirs * demand.answer_tokens / tok_s
+                highest = tok_s >= demand.peak_tok_s and not restless
+                wise = owed > costs or highest or ours - theirs >= 512
+                saves = (ours - theirs) * lasts_s > costs
                 pays = pays or (wise and saves and ours >= least * theirs)
             settled = there.alone(asked, prompts)
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
@@ -169,9 +111,9 @@ class PlainDesk:
 
     def lasting(self, demand: Demand, elapsed_s: float) -> Demand:
         """The means of the time since the demand changed, and whether it has just done so."""
-        before, lasted_s = self.regime, demand.lasted_s
+        lasted_s, flying = demand.lasted_s, demand.flown / elapsed_s
         left = exp(-elapsed_s / max(lasted_s, DEMAND_S))
-        held = before.held + (demand.held - before.held) * left
+        held = flying + (demand.held - flying) * left
         mean = demand.lasting_tok_s * left if lasted_s else demand.tok_s
         lasted_s = min(lasted_s + elapsed_s, 300.0)
         roots = [(tok_s * 30.0 / max(demand.answer_tokens, 1.0) + 0.375) ** 0.5 for tok_s in (demand.tok_s, mean)]
@@ -221,30 +163,42 @@ class PlainDesk:
         role, reason = self.choose(seen, traits)
         counts = (seen.speculative.in_flight, seen.baseline.in_flight)
         rules, regime = self.rules, self.regime
-        levels = (regime.smoothed, rules.enter_at, rules.leave_at, regime.role, seen.speculative.recent_failures)
+        bounds, kept = COUNTED[rules.effective_policy]
+        levels = (
+            regime.smoothed if kept else None,
+            rules.enter_at if bounds == 2 else None,
+            rules.leave_at if bounds else None,
+            regime.role if kept else None,
+            seen.speculative.recent_failures,
+        )
         there = {each: self.cached(each, traits) for each in ROLES}
-        because = Because(rules.effective_policy, *counts, *levels, self.told(seen, traits), *there.values())
+        outs = [self.out(seen, each, traits.weight) for each in ROLES]
+        told = (self.told(seen, traits), *there.values(), rules.learned, *outs)
+        because = Because(rules.effective_policy, *counts, *levels, *told)
         if role is None:
             return Decision(None, reason, self.regime, because), 0, False
         side, weight = self.sides[role], held(seen.of(role), traits.weight)
         probe = side.circuit.state is not CircuitState.CLOSED and side.passes(now_s)
         side.leases.append(weight)
         side.move(Event.ADMITTED, now_s)
-        if rules.affine and rules.affinity is not None and rules.affinity.cache_tokens is not None:
-            side.keep(traits.prefix, rules.affinity.cache_tokens)
         self.follow(self.in_flight, now_s)
         if self.rules.curves is not None:
-            before, context, answer, mean_held, peak_tok_s, read, mean, lasted_s, spread, excess = self.regime.demand
+            before, context, answer, mean_held, peak_tok_s, read, mean, lasted_s, *rest = self.regime.demand
             more = weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
             context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
             answer += (self.tokens(traits) - answer) * part
             read += max(0.0, traits.prompt_bytes / BYTES_PER_TOKEN - there[role]) / DEMAND_S
-            mean += weight * self.tokens(traits) / max(lasted_s, DEMAND_S)
+            mean += weight * self.tokens(traits) / max(lasted_s, DEMAND_S) if lasted_s else 0.0
             asked = (before + more, context, answer)
-            demand = Demand(*asked, mean_held, peak_tok_s, read, mean, lasted_s, spread, excess)
+            demand = Demand(*asked, mean_held, peak_tok_s, read, mean, lasted_s, *rest)
             self.regime = self.regime._replace(demand=demand)
         return Decision(role, reason, self.regime, because), weight, probe
+
+    def taken(self, role: Role, traits: Traits) -> None:
+        """An engine has read a prompt."""
+        if self.rules.affine and self.rules.affinity is not None and self.rules.affinity.cache_tokens is not None:
+            self.sides[role].keep(traits.prefix, self.rules.affinity.cache_tokens)
 
     def choose(self, seen: LoadSnapshot, traits: Traits) -> tuple[Role | None, Reason]:
         wanted, reason = self.prefer(seen, traits)
@@ -266,6 +220,15 @@ class PlainDesk:
         if role is None:
             return None, Reason.FULL
         return role, Reason.ALL_DOWN if seen.all_down else reason
+
+    def out(self, seen: LoadSnapshot, role: Role, weight: int) -> str | None:
+        """The first of what keeps requests from a backend."""
+        load, other = seen.of(role), seen.of(role.other)
+        if not load.eligible:
+            return self.sides[role].out(seen.at_s)
+        if not fits_in(load, weight):
+            return "full"
+        return "ramping" if self.is_held_back(load, other, weight) else None
 
     def may_spill(self, load: BackendLoad, other: BackendLoad, weight: int) -> bool:
         """Whether the other one alone would give as much as the one that is full."""
@@ -391,11 +354,3 @@ class PlainDesk:
         if before is False and side.health.up:
             side.recovered_at_s = now_s
             side.cached = []
-
-
-def held(load: BackendLoad, weight: int) -> int:
-    return weight if load.max_in_flight is None else max(1, min(weight, load.max_in_flight))
-
-
-def fits_in(load: BackendLoad, weight: int) -> bool:
-    return load.max_in_flight is None or load.in_flight + held(load, weight) <= load.max_in_flight

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.closing import CloseReason
 from proxy.front import FrontServer
-from proxy.model import CloseReason
 from proxy.protocol.fields import Fields
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.downstream import Reply

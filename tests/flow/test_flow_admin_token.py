@@ -15,8 +15,8 @@ from fakes.raw import Said, ask, request
 from fakes.reloading import staged as reloading
 from fakes.stage import staged
 
-from proxy import check
 from proxy.app import App
+from proxy.terminal import status
 
 TOKEN = "TOKENMARK-sesame"
 OPEN = {"admin": {"port": 0}}
@@ -135,8 +135,8 @@ async def test_the_token_is_shown_and_logged_nowhere(capfdbinary: Any) -> None:
     assert b"token: '***'" in said[PATHS.index("GET /config")].body
     out = capfdbinary.readouterr()
     assert TOKEN.encode() not in out.out + out.err
-    refused = [line for line in map(orjson.loads, out.out.splitlines()) if line["event"] == "admin_refused"]
-    assert [line["client"] for line in refused] == ["127.0.0.1"] * len(PATHS)
+    refused = [line for line in map(orjson.loads, out.out.splitlines()) if line.get("act") == "refused"]
+    assert [line["address"] for line in refused] == ["127.0.0.1"] * len(PATHS)
 
 
 # ---------------------------------------------------------------- a port that many may reach
@@ -169,14 +169,16 @@ def test_status_sends_the_token_from_a_file_or_the_environment(
     monkeypatch.delenv("CROSSOVER_ADMIN_TOKEN", raising=False)
     with in_background(running(settings("http://127.0.0.1:1", "http://127.0.0.1:2", **CLOSED))) as app:
         url = f"http://127.0.0.1:{app.admin_port}"
-        assert check.status(url) == 1
+        assert status.show(url) == 1
         assert "mend: give --token-file, or set CROSSOVER_ADMIN_TOKEN" in capsys.readouterr().err
-        assert check.status(url, tmp_path / "token") == 0
+        # Without backends it is not ready, whoever asks.
+        assert status.show(url, tmp_path / "token", as_json=True) == 1
         assert orjson.loads(capsys.readouterr().out)["phase"] == "serving"
         monkeypatch.setenv("CROSSOVER_ADMIN_TOKEN", TOKEN)
-        assert check.status(url) == 0
-        assert check.status(url, tmp_path / "wrong") == 1
-        assert check.status(url, tmp_path / "missing") == 1
+        assert status.show(url) == 1
+        assert "serving, NOT READY" in capsys.readouterr().out
+        assert status.show(url, tmp_path / "wrong") == 1
+        assert status.show(url, tmp_path / "missing") == 1
     said = capsys.readouterr()
     assert "--token-file names no regular file" in said.err
     assert TOKEN not in said.out + said.err
@@ -187,7 +189,7 @@ def test_status_takes_the_token_nowhere_else(monkeypatch: pytest.MonkeyPatch) ->
     with in_background(_two_engines()) as (here, there):
         here.script = lambda exchange: exchange.answer(b"", "302 Found", f"location: {there.url}/status")
         there.script = lambda exchange: exchange.answer(b"{}")
-        assert check.status(here.url) == 0
+        assert status.show(here.url) == 1  # what answers is no Crossover
         assert here.requests[0].header("authorization") == f"Bearer {TOKEN}"
         assert there.requests[0].header("authorization") is None
 

@@ -1,15 +1,17 @@
 """Conversations over real sockets: they stay where they are cached while that pays, and else go on elsewhere."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from fakes.engine import Exchange, either, stream
 from fakes.raw import RawClient, Said, ask, chat, request
+from fakes.speeds import of_both
 from fakes.stage import Stage, staged
 from fakes.until import until
 
-from proxy.model import Role
+from proxy.model import Policy, Role
 
 # So many that one turn is long, and one sequence fills the speculative backend.
 ROUTING = {"policy": "overflow", "leave_at": 2, "affinity": {"min_cached_tokens": 1024}}
@@ -126,3 +128,36 @@ async def test_what_an_engine_reports_as_cached_corrects_what_is_believed() -> N
         for number in (1, 1, 2, 3):
             await says(stage, turn(number))
         await until(lambda: shelf.room_tokens < before)
+
+
+async def test_prompts_that_an_engine_refuses_leave_what_it_holds_alone() -> None:
+    async def script(exchange: Exchange) -> None:
+        bad = b"refuse" in exchange.request.body
+        await (exchange.answer(b"{}", "400 Bad Request") if bad else either(exchange))
+
+    cache = {"min_cached_tokens": 1024, "cache_tokens": 8192}
+    async with staged(script, script, routing={**ROUTING, "affinity": cache}) as stage:
+        await says(stage, turn(2))
+        shelf = stage.app.desk.backend(Role.SPECULATIVE).shelf
+        held = shelf.held_tokens
+        assert held > 0
+        for number in range(9):
+            said = await ask(stage.app.port, request("/v1/chat/completions", turn(2, f"refuse {number}")))
+            assert said.status == 400
+        assert (shelf.held_tokens, shelf.taken_in) == (held, held)
+        assert went(await says(stage, turn(3))) == ("speculative", "affinity")
+
+
+async def test_requests_that_an_engine_refuses_are_no_demand() -> None:
+    async def script(exchange: Exchange) -> None:
+        bad = b"refuse" in exchange.request.body
+        await (exchange.answer(b"{}", "400 Bad Request") if bad else either(exchange))
+
+    async with staged(script, script) as stage:
+        desk = stage.app.desk
+        desk.rules = replace(desk.rules, policy=Policy.MARGINAL, curves=of_both({1: 100.0}, {1: 60.0}))
+        for _ in range(9):
+            assert (await ask(stage.app.port, request("/v1/chat/completions", turn(1, "refuse")))).status == 400
+        assert desk.regime.demand.tok_s == 0.0
+        await says(stage, turn(1))
+        assert desk.regime.demand.tok_s > 0.0

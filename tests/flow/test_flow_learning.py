@@ -10,6 +10,7 @@ from test_flow_curves import OURS, THEIRS, write_curves
 
 from proxy.model import BASELINE, SPECULATIVE
 from proxy.routing.evidence import Seen
+from proxy.routing.harm import Cause, Suspension
 
 
 def teach(stage: Stage, ln_ratio: float) -> None:
@@ -44,6 +45,18 @@ async def test_operators_see_what_was_learned(tmp_path: Path) -> None:
             text = await answer.text()
         assert 'crossover_learned_ratio{role="speculative"}' in text
         assert "crossover_learning_suspended 0.0" in text
+        assert "\ncrossover_learning_suspension_answers " not in text
+        learning = stage.app.desk.learning
+        assert learning is not None
+        learning.harm.suspend(Suspension(Cause.DOUBT, None, "moments", 0.03, 0.01, 5, 0, 0.0), 0.0)
+        status = (await shown(stage, "/status"))["learning"]
+        assert isinstance(status, dict)
+        assert (status["last_suspension"]["predicted_s"], status["last_suspension"]["answers"]) == (0.03, 5)
+        async with stage.admin.get("/metrics") as answer:
+            text = await answer.text()
+        assert 'crossover_learning_suspension_seconds{of="predicted"} 0.03' in text
+        assert 'crossover_learning_suspension_seconds{of="seen"} 0.01' in text
+        assert "crossover_learning_suspension_answers 5.0" in text
 
 
 async def test_what_was_learned_is_written_at_the_end(tmp_path: Path) -> None:

@@ -1,36 +1,18 @@
 """A real Prometheus reads the running proxy, and promtool finds nothing to say about its metrics."""
 
 import contextlib
-import re
-import shutil
-import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
-import pytest
 from fakes.engine import FakeEngine
 from fakes.proxy import running, settings, url
+from fakes.scraped import promtool, scraping
 from fakes.until import until
 
 from proxy.app import App
 
-ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = ROOT / ".venv" / "prometheus" / "usr" / "bin"
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-CONFIG = """\
-global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
-scrape_configs: [{{job_name: crossover, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
-"""
-LISTENING = re.compile(r'msg="?Listening on"? address=127\.0\.0\.1:(\d+)')
-
-
-def binary(name: str) -> str:
-    """Where a binary is; skips the test that needs it when it is nowhere."""
-    found = str(SHIPPED / name) if (SHIPPED / name).exists() else shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed; scripts/prometheus fetches it where apt-get is")
-    return found
 
 
 @contextlib.asynccontextmanager
@@ -56,42 +38,10 @@ async def used() -> AsyncIterator[App]:
 
 
 async def test_promtool_finds_nothing_to_say_about_the_metrics() -> None:
-    promtool = binary("promtool")
     async with used() as app:
         text = app.metrics.exposition()
-    checked = _piped(text, promtool, "check", "metrics")
+    checked = promtool("check", "metrics", given=text)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
-
-
-def _piped(text: bytes, *command: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(command, input=text, capture_output=True, timeout=20, check=False)
-
-
-@contextlib.contextmanager
-def scraping(port: int, folder: Path) -> Iterator[Path]:
-    """A Prometheus that scrapes `port`; gives its log. It listens on a free port, which the log tells."""
-    (folder / "prometheus.yml").write_text(CONFIG.format(port=port))
-    log = folder / "log"
-    with log.open("wb") as out:
-        server = subprocess.Popen(
-            [
-                binary("prometheus"),
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'tsdb'}",
-                "--web.listen-address=127.0.0.1:0",
-            ],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield log
-        finally:
-            server.terminate()
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait(10)
 
 
 class Scrapes:
@@ -108,22 +58,11 @@ class Scrapes:
 
 
 async def test_prometheus_scrapes_the_running_proxy(tmp_path: Path) -> None:
-    async with used() as app, aiohttp.ClientSession() as session:
+    async with used() as app, scraping(tmp_path, app.admin_port) as prometheus:
         scrapes = Scrapes(app)
-        with scraping(app.admin_port, tmp_path) as log:
-            await until(lambda: LISTENING.search(log.read_text()))
-            found = LISTENING.search(log.read_text())
-            assert found is not None
-            api = f"http://127.0.0.1:{found[1]}/api/v1/query"
-
-            async def value(query: str) -> float | None:
-                async with session.get(api, params={"query": query}) as answer:
-                    result = (await answer.json())["data"]["result"] if answer.status == 200 else []
-                return float(result[0]["value"][1]) if result else None
-
-            # When it comes for the third time, what it got the first time is stored.
-            await until(lambda: scrapes.count >= 3)
-            assert await value("sum(crossover_requests_total)") == 3
-            assert await value('up{job="crossover"}') == 1
-            assert await value('crossover_requests_total{outcome="finished", role="speculative"}') == 2
-            assert await value("count(crossover_ttft_seconds_bucket)")
+        # When it comes for the third time, what it got the first time is stored.
+        await until(lambda: scrapes.count >= 3)
+        assert await prometheus.value("sum(crossover_requests_total)") == 3
+        assert await prometheus.value('up{job="crossover"}') == 1
+        assert await prometheus.value('crossover_requests_total{outcome="finished", role="speculative"}') == 2
+        assert await prometheus.value("count(crossover_ttft_seconds_bucket)")

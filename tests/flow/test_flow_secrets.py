@@ -314,7 +314,7 @@ def require_whole_lines(out: bytes) -> None:
     lines = [orjson.loads(line) for line in out.splitlines()]
     assert all({"event", "level", "timestamp"} <= line.keys() for line in lines)
     settled = [line for line in lines if line["event"] == "request_settled"]
-    numbers = {"role", "reason", "policy", "regime", "speculative_in_flight", "baseline_in_flight", "smoothed"}
+    numbers = {"role", "reason", "policy", "speculative_in_flight", "baseline_in_flight", "leave_at"}
     for line in settled:
         assert {"request_id", "client", "route", "outcome", "status", "duration_s"} <= line.keys()
         assert not line["attempts"] or numbers <= line.keys()

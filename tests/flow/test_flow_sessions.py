@@ -201,3 +201,29 @@ async def test_a_session_stays_where_it_was_first_served() -> None:
         await stage.ended_one()
         said = await ask(stage.app.port, request(CHAT, body))
         assert (said.header("x-crossover-backend"), said.header("x-crossover-reason")) == ("baseline", "state")
+
+
+async def test_requests_that_name_state_and_fail_take_no_engine_from_the_others() -> None:
+    """Nobody else can be asked, so that such a request would never be shown to be its own cause."""
+    made = storing("b")
+
+    async def script(exchange: Exchange) -> None:
+        poisoned = b"previous_response_id" in exchange.request.body
+        await (exchange.answer(b"{}", "500 Internal Server Error") if poisoned else made(exchange))
+
+    async with staged(storing("a"), script, routing=ASKING, health={"interval_s": 300}) as stage:
+        assert (await respond(stage, ON_BASELINE)).json["id"] == "b_1"
+        for _ in range(6):
+            said = await respond(stage, previous_response_id="b_1")
+            assert (said.status, said.header("x-crossover-reason")) == (500, "state")
+        assert stage.circuit(Role.BASELINE).failures == 0
+        assert (await respond(stage, ON_BASELINE)).json["id"] == "b_2"
+
+
+async def test_an_engine_that_cannot_be_reached_is_out_whatever_the_request_names() -> None:
+    async with staged(storing("a"), storing("b"), routing=ASKING, health={"interval_s": 300}) as stage:
+        assert (await respond(stage, ON_BASELINE)).json["id"] == "b_1"
+        await stage.b.close()
+        for _ in range(5):
+            await respond(stage, previous_response_id="b_1")
+        assert not stage.app.desk.snapshot().of(Role.BASELINE).eligible

@@ -20,8 +20,9 @@ from fakes.stage import Stage, staged
 from fakes.until import until, until_told
 from test_serve import options, written
 
-from proxy import check, config, serve, tasks
+from proxy import config, serve, tasks
 from proxy.config import InvalidConfig
+from proxy.terminal import status
 from proxy.wire.reload import watch
 
 HEALTH = request("/healthz", method="GET")
@@ -456,8 +457,8 @@ async def test_sighup_takes_a_new_certificate_over(files: Files, tmp_path: Path)
 async def test_status_over_tls_works_with_the_authority_named(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     async with secured(files) as stage:
         url = f"https://127.0.0.1:{stage.app.admin_port}"
-        assert await asyncio.to_thread(check.status, url, None, files.ca_file) == 0
-        assert '"phase":"serving"' in capsys.readouterr().out
+        assert await asyncio.to_thread(status.show, url, None, files.ca_file) == 0
+        assert "serving, ready" in capsys.readouterr().out
 
 
 async def test_status_over_tls_says_how_when_it_does_not_trust_or_find_the_port(
@@ -465,5 +466,5 @@ async def test_status_over_tls_says_how_when_it_does_not_trust_or_find_the_port(
 ) -> None:
     async with secured(files) as stage:
         for scheme, mend in (("https", "by --ca FILE"), ("http", "begins with https://")):
-            assert await asyncio.to_thread(check.status, f"{scheme}://127.0.0.1:{stage.app.admin_port}") == 1
+            assert await asyncio.to_thread(status.show, f"{scheme}://127.0.0.1:{stage.app.admin_port}") == 1
             assert mend in capsys.readouterr().err

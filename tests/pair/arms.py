@@ -5,9 +5,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pair.instances import BASELINE, BESIDE, SPECULATIVE, Instance
+from pair.instances import Instance
 from pair.limits import Limits
-from pair.options import ADAPTIVE, AUTO, FIXED, ONLY_BASELINE, ONLY_SPECULATIVE, PROXIED, THRESHOLD, Options
+from pair.options import (
+    ADAPTIVE,
+    BASELINE,
+    BESIDE,
+    BLIND,
+    FIXED,
+    ONLY_BASELINE,
+    ONLY_SPECULATIVE,
+    PROXIED,
+    SPECULATIVE,
+    THRESHOLD,
+    UNLEARNED,
+    Options,
+)
 
 from proxy.model import Placement
 
@@ -61,8 +74,8 @@ def _routing(arm: str, numbers: Limits, curves: Path) -> dict[str, Any]:
         return {"policy": "overflow", "leave_at": numbers.fixed}
     if arm == THRESHOLD:
         return {"policy": "threshold", "leave_at": max(2, numbers.crossing)}
-    assert arm == AUTO
-    return {"policy": "auto", "curves_file": str(curves.resolve())}
+    more = {UNLEARNED: {"learn": False}, BLIND: {"affinity": {"enabled": False}}}.get(arm, {})
+    return {"policy": "auto", "curves_file": str(curves.resolve()), **more}
 
 
 def _config(

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.processes import PYTHON
-from pair.instances import BASELINE, SPECULATIVE, Instance, NotUp
-from pair.options import Options
+from pair.instances import Instance, NotUp
+from pair.options import BASELINE, SPECULATIVE, Options
 
 from proxy.config.curves_file import read_curves
 from proxy.lab.calibration.deciding.aim import Aim, least_budget_s

@@ -14,9 +14,10 @@ import aiohttp
 import orjson
 import uvloop
 from pair.arrivals import Arrival, Step, arrivals
+from pair.talk import messages
 
 from proxy.lab.loadcall import Answer, Shape, Target, call, open_session, sample_of
-from proxy.lab.prompts import PromptKind, choose
+from proxy.lab.prompts import PromptKind
 from proxy.tasks import end, spawn
 
 UNFINISHED = "unfinished"
@@ -25,13 +26,16 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process of `parts` sends: every request whose index leaves its `part`, to `url`."""
+    """What one process of `parts` sends: every request whose index leaves its `part`, to `url`. No engine has cached a
+    prompt of another `nonce`."""
 
     url: str
     model: str
     steps: tuple[Step, ...]
     tokens: int
     seed: int
+    turns: int
+    nonce: str
     prompts: PromptKind
     drain_s: float
     part: int
@@ -39,7 +43,11 @@ class Job:
 
     def mine(self) -> list[Arrival]:
         """The requests of this process."""
-        return [one for one in arrivals(self.steps, self.tokens, self.seed) if one.index % self.parts == self.part]
+        return [
+            one
+            for one in arrivals(self.steps, self.tokens, self.seed, self.turns)
+            if one.index % self.parts == self.part
+        ]
 
     def last_s(self) -> float:
         """When the last answer has to be there, after the beginning."""
@@ -77,9 +85,8 @@ class Clients:
         # Temperature 0 and no end before the limit: both instances then do the same work.
         shape = Shape(one.tokens, timeout_s=job.last_s(), more={"temperature": 0, "ignore_eos": True})
         try:
-            sample = await call(
-                self._session, self._target, shape, choose(job.prompts, job.seed, one.index), answer=answer
-            )
+            said = messages(job.prompts, job.seed, job.nonce, job.turns, one)
+            sample = await call(self._session, self._target, shape, said, answer=answer)
         except asyncio.CancelledError:
             sample = sample_of(answer, sent_at_s, monotonic(), error=UNFINISHED)
         late_s = sent_at_s - begin_s - one.at_s

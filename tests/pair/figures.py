@@ -29,7 +29,8 @@ class Figures:
     """A step or a whole arm. Times are seconds and of whole answers alone, `errors` counts the others by name.
 
     `shares` are by the proxy's word, empty without a proxy; `tok_s` the output within the step, or until the last
-    answer; `in_flight` the mean number of requests there.
+    answer; `in_flight` the mean number of requests there. `cached_share` are the prompt tokens that engines had cached,
+    None where they tell of none.
     """
 
     requests: int
@@ -39,6 +40,7 @@ class Figures:
     switches: int
     tok_s: float
     in_flight: float
+    cached_share: float | None
     e2e_s: Spread | None
     ttft_s: Spread | None
     tpot_s: Spread | None
@@ -84,8 +86,17 @@ def _figures(came: Sequence[Request], everyone: Sequence[Request], window: Windo
         switches=switches(one.backend for one in samples),
         tok_s=sum(tokens_within(one.sample, window) for one in everyone) / length_s,
         in_flight=sum(window.overlap_s(one.sample.sent_at_s, one.sample.ended_at_s) for one in everyone) / length_s,
+        cached_share=_cached(whole),
         e2e_s=spread(one.e2e_s for one in whole),
         ttft_s=spread(one.ttft_s for one in whole),
         tpot_s=spread(one.tpot_s for one in whole),
         late_p99_s=late.p99 if late is not None else 0.0,
     )
+
+
+def _cached(whole: Sequence[Sample]) -> float | None:
+    """By the answers that tell of both, since an engine may tell of what is cached only where something is."""
+    if all(one.cached_tokens is None for one in whole):
+        return None
+    prompts = sum(one.prompt_tokens or 0 for one in whole)
+    return sum(one.cached_tokens or 0 for one in whole) / prompts if prompts else None

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pair.options import ADAPTIVE, Options
+from pair.options import ADAPTIVE, BASELINE, BESIDE, SPECULATIVE, Options
 
 from proxy.model import Placement
 from proxy.protocol.engines import parse_loads
 
-SPECULATIVE, BASELINE, BESIDE = "speculative", "baseline", "baseline-beside"
 NEEDED = (SPECULATIVE, BASELINE)
 """Without these there is nothing to compare; a run goes on without the others and says so."""
 
@@ -37,22 +36,20 @@ class NotUp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One engine: its name, port and GPU, the command that starts it, and what is set in its environment."""
+    """One engine: its name, address and GPU, the command that starts it, and what is set in its environment. One that
+    runs already has neither of these."""
 
     name: str
-    port: int
+    url: str
     gpu: str
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
 
     @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def line(self) -> str:
         """How it is started, for a shell."""
+        if not self.command:
+            return f"was running at {self.url}"
         return " ".join((*(f"{name}={value}" for name, value in self.environment), *self.command))
 
 
@@ -78,17 +75,22 @@ def instances(options: Options) -> tuple[Instance, ...]:
 def _instance(
     options: Options, name: str, place: int, gpu: str, *, flags: Sequence[str] = (), accept: float | None = None
 ) -> Instance:
+    if name in options.running:
+        return Instance(name, options.running[name], gpu, (), ())
     port = options.port + place
     command = (*options.engine, "--model-path", options.model, *options.flags, *flags)
     environment = [("CUDA_VISIBLE_DEVICES", gpu), *([(_ACCEPT, f"{accept:g}")] if accept is not None else [])]
-    return Instance(name, port, gpu, (*command, "--host", "127.0.0.1", "--port", str(port)), tuple(environment))
+    command = (*command, "--host", "127.0.0.1", "--port", str(port))
+    return Instance(name, f"http://127.0.0.1:{port}", gpu, command, tuple(environment))
 
 
 @contextmanager
 def started(wanted: Sequence[Instance], logs: Path, within_s: float) -> Iterator[dict[str, Instance]]:
     """Those that serve, by name; all are ended when the block ends. Raises NotUp where a needed one does not serve."""
     with ExitStack() as stack:
-        running = {one.name: stack.enter_context(_started(one, logs / f"{one.name}.log")) for one in wanted}
+        running = {
+            one.name: stack.enter_context(_started(one, logs / f"{one.name}.log")) for one in wanted if one.command
+        }
         up = dict(_awaited(wanted, running, within_s))
         missing = [one.name for one in wanted if one.name not in up]
         if needed := [name for name in missing if name in NEEDED]:
@@ -104,7 +106,7 @@ def _awaited(
     began_s, left = time.monotonic(), list(wanted)
     while left and time.monotonic() - began_s < within_s:
         for one in list(left):
-            died = running[one.name].poll() is not None
+            died = one.name in running and running[one.name].poll() is not None
             if died or serves(one.url):
                 left.remove(one)
                 after = f"after {time.monotonic() - began_s:.0f} s"
@@ -116,10 +118,11 @@ def _awaited(
 
 @contextmanager
 def _started(one: Instance, log: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    port = int(one.url.rpartition(":")[2])
     with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", one.port)) == 0:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
             # Else that one would be measured in place of ours.
-            raise NotUp(f"something listens on port {one.port} already; mend: end it, or choose another --port")
+            raise NotUp(f"something listens on port {port} already; mend: end it, or choose another --port")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         process = subprocess.Popen(

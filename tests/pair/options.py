@@ -10,10 +10,16 @@ from proxy.lab.options import list_of, positive
 from proxy.lab.prompts import PromptKind
 from proxy.model import Placement
 
+SPECULATIVE, BASELINE, BESIDE = "speculative", "baseline", "baseline-beside"
+
 ONLY_SPECULATIVE, ONLY_BASELINE, ADAPTIVE = "only-speculative", "only-baseline", "adaptive"
 FIXED, THRESHOLD, AUTO = "fixed-limit", "threshold", "auto"
+UNLEARNED, BLIND = "unlearned", "blind"
+"""`auto` that keeps to the curves of its file, and `auto` that does not look at what is cached."""
 ALONE = (ONLY_SPECULATIVE, ONLY_BASELINE, ADAPTIVE)
-PROXIED = (FIXED, THRESHOLD, AUTO)
+INSTANCES = (SPECULATIVE, BASELINE, BESIDE, ADAPTIVE)
+USUAL = (*ALONE, FIXED, THRESHOLD, AUTO)
+PROXIED = (FIXED, THRESHOLD, AUTO, UNLEARNED, BLIND)
 
 ENGINE = "python3 -m sglang.launch_server"
 # Equal limits on all: an engine that speculates takes 48 by itself.
@@ -33,7 +39,8 @@ CONCURRENCY = (1, 2, 4, 8, 16, 32, 64, 128)
 class Options:
     """One run. `accepts` are the tokens that a step of the speculative and of the adaptive instance is made to gain
     (None: what the drafts are worth); `loads` shares of the faster instance's peak, `rates` requests a second in their
-    place."""
+    place. `running` are the addresses of instances that are up already, by name; `turns` is the length of a
+    conversation, whose turns come one by one."""
 
     model: str
     draft: str | None
@@ -45,6 +52,7 @@ class Options:
     gpus: tuple[str, ...]
     placements: tuple[Placement, ...]
     port: int
+    running: dict[str, str]
     out: Path
     start_within_s: float
     concurrency: tuple[int, ...]
@@ -58,6 +66,7 @@ class Options:
     tokens: int
     prompts: PromptKind
     seed: int
+    turns: int
     clients: int
     arms: tuple[str, ...]
 
@@ -100,6 +109,9 @@ def _add_engines(parser: argparse.ArgumentParser) -> None:
     add("--accepts", type=_accepts, metavar="X,X", help="tokens gained a step, simulated: speculative, adaptive")
     add("--gpus", default="0", metavar="N[,N]", help="one for all, or the speculative one's and the others' (0)")
     add("--placements", type=_placements, metavar="WORD,...", help="separate, shared; default: as --gpus has it")
+    add(
+        "--running", type=_running, default={}, metavar="NAME=URL,...", help="instances that are up; nothing is started"
+    )
     add("--port", type=int, default=31001, help="the first of ten (%(default)s)")
     add("--start-within-s", type=positive(float), default=400.0, metavar="S", help="for all instances (%(default)s)")
     add(
@@ -119,9 +131,16 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     add("--drain-s", type=positive(float), default=60.0, metavar="S", help="for the last answers (%(default)s)")
     add("--tokens", type=positive(int), default=200, metavar="N", help="mean length of an answer (%(default)s)")
     add("--prompts", type=PromptKind, default=PromptKind.MIXED, metavar="KIND", help=", ".join(PromptKind))
+    add(
+        "--turns",
+        type=positive(int),
+        default=1,
+        metavar="N",
+        help="of each conversation, one after another (%(default)s)",
+    )
     add("--seed", type=int, default=1)
     add("--clients", type=positive(int), default=4, metavar="N", help="processes that send (%(default)s)")
-    add("--arms", type=_words, default=(*ALONE, *PROXIED), metavar="ARM,...", help=", ".join((*ALONE, *PROXIED)))
+    add("--arms", type=_words, default=USUAL, metavar="ARM,...", help=", ".join((*ALONE, *PROXIED)))
 
 
 def _placements(text: str) -> tuple[Placement, ...]:
@@ -130,6 +149,13 @@ def _placements(text: str) -> tuple[Placement, ...]:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
+
+
+def _running(text: str) -> dict[str, str]:
+    found = dict(word.split("=", 1) for word in _words(text))
+    if unknown := set(found) - set(INSTANCES):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))} is none of {', '.join(INSTANCES)}")
+    return found
 
 
 def _accepts(text: str) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from bench.tables import aligned
 from pair.arrivals import Step
 from pair.instances import Instance
 from pair.limits import Limits
-from pair.options import ADAPTIVE, AUTO, FIXED, ONLY_BASELINE, ONLY_SPECULATIVE, THRESHOLD, Options
+from pair.options import ADAPTIVE, AUTO, BLIND, FIXED, ONLY_BASELINE, ONLY_SPECULATIVE, THRESHOLD, UNLEARNED, Options
 
 from proxy.model import Placement, Role
 from proxy.routing.curves import ContextCurves
@@ -24,6 +24,8 @@ NAMES = {
     FIXED: "one fixed limit, HAProxy's rule",
     THRESHOLD: "Crossover, `threshold`",
     AUTO: "Crossover, `auto`",
+    UNLEARNED: "Crossover, `auto` without learning",
+    BLIND: "Crossover, `auto` that looks at no cache",
 }
 _SMI = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.used", "--format=csv,noheader")
 
@@ -97,7 +99,7 @@ def in_a_line(trial: Mapping[str, Any]) -> str:
 
 HEAD = (
     *("arm", "requests", "errors", "on speculative", "mean s", "p50 s", "p99 s", "TTFT p50 ms", "p99 ms"),
-    *("TPOT mean ms", "p99 ms", "tok/s", "in flight"),
+    *("TPOT mean ms", "p99 ms", "tok/s", "in flight", "cached"),
 )
 
 
@@ -112,7 +114,8 @@ def _lines(facts: Facts, result: Mapping[str, Any]) -> Iterator[str]:
     options = facts.options
     yield (
         f"The same for every arm: {loads}, each for {options.step_s:g} s, prompts `{options.prompts}`, answers of "
-        f"{options.tokens} tokens on average, seed {options.seed}. Latencies are of whole answers.\n"
+        f"{options.tokens} tokens on average, conversations of {options.turns} turns, seed {options.seed}. "
+        "Latencies are of whole answers.\n"
     )
     trials = result["trials"]
     yield aligned([(*HEAD, "left", "proxy CPU"), *((*_row(one, one["all"]), *_rest(one)) for one in trials)]) + "\n"
@@ -159,6 +162,7 @@ def _row(trial: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str, ...]:
         *(_number(tpot.get(key), "{:.1f}", 1e3) for key in ("mean", "p99")),
         f"{one['tok_s']:,.0f}",
         f"{one['in_flight']:.1f}",
+        _number(one["cached_share"], "{:.0%}"),
     )
 
 

@@ -119,6 +119,7 @@ def _try(one: Trial, model: str, facts: report.Facts) -> None:
         "idle_after_s": outcome.idle_after_s,
         "proxy_cpu": outcome.proxy_cpu,
         "status": outcome.status,
+        "curves": outcome.curves,
     }
     kept.write_text(json.dumps(found, indent=1))
     say(f"{one.key}: {time.monotonic() - began_s:.0f} s, {report.in_a_line(found)}")

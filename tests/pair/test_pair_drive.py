@@ -13,7 +13,7 @@ from pair.drive import UNFINISHED, Clients, Job, read
 from proxy.lab.loadcall import open_session
 from proxy.lab.prompts import PromptKind
 
-JOB = Job("http://127.0.0.1:1", "m", (Step(200.0, 0.1), Step(400.0, 0.1)), 20, 1, PromptKind.PROSE, 10.0, 0, 1)
+JOB = Job("http://127.0.0.1:1", "m", (Step(200.0, 0.1), Step(400.0, 0.1)), 20, 1, 1, "n", PromptKind.PROSE, 10.0, 0, 1)
 
 
 async def sent(job: Job, engine: FakeEngine) -> list[dict[str, object]]:

@@ -1,5 +1,7 @@
 """What is made of requests: by the step they came in, and not by when they ended."""
 
+from dataclasses import replace
+
 import pytest
 from pair.arrivals import Step
 from pair.figures import Request, of_all, of_steps
@@ -58,3 +60,12 @@ def test_shares_and_changes_of_backend_are_in_the_order_sent() -> None:
 
     assert found.shares == {"baseline": 0.5, "speculative": 0.5}
     assert found.switches == 3
+
+
+def test_what_is_cached_is_told_of_all_prompts_and_not_where_no_engine_tells_of_it() -> None:
+    told, silent = request(0, 1.0, 1.0), request(1, 2.0, 1.0)
+    told = replace(told, sample=replace(told.sample, prompt_tokens=100, cached_tokens=60))
+    silent = replace(silent, sample=replace(silent.sample, prompt_tokens=100))
+
+    assert of_all([told, silent], STEPS).cached_share == pytest.approx(0.3)
+    assert of_all([silent], STEPS).cached_share is None

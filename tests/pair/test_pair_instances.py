@@ -1,13 +1,15 @@
 """What each instance is started with, which trials follow, and what stands in where there is no GPU."""
 
+import asyncio
 import socket
 from pathlib import Path
 
 import pytest
+from fakes.engine import FakeEngine
 from pair.arms import trials
-from pair.instances import ADAPTIVE, BASELINE, BESIDE, SPECULATIVE, NotUp, instances, started
+from pair.instances import NotUp, instances, serves, started
 from pair.limits import Limits
-from pair.options import Options, parsed
+from pair.options import ADAPTIVE, BASELINE, BESIDE, SPECULATIVE, Options, parsed
 from pair.stand_in import command
 
 from proxy.config import from_mapping
@@ -35,7 +37,7 @@ def test_all_instances_share_the_flags_and_only_those_that_draft_have_a_draft() 
     assert "SGLANG_SIMULATE_ACC_LEN=2.2" in found[SPECULATIVE].line
     assert "SGLANG_SIMULATE_ACC_LEN=2.6" in found[ADAPTIVE].line
     assert "--speculative-adaptive" in found[ADAPTIVE].command
-    assert len({one.port for one in found.values()}) == len(found)
+    assert len({one.url for one in found.values()}) == len(found)
 
 
 def test_one_gpu_is_placement_shared_for_two_instances_on_it() -> None:
@@ -116,3 +118,39 @@ def test_a_taken_port_ends_the_run_before_anything_is_started(tmp_path: Path) ->
             pass
 
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_instances_that_run_are_measured_and_neither_started_nor_ended(tmp_path: Path) -> None:
+    async with FakeEngine() as one, FakeEngine() as other:
+        asked = options("--arms", "auto", "--running", f"speculative={one.url},baseline={other.url}")
+        up, after = await asyncio.to_thread(_seen, asked, tmp_path / "logs")
+
+    assert up == {SPECULATIVE: one.url, BASELINE: other.url}
+    assert after == [True, True]
+
+
+def _seen(asked: Options, logs: Path) -> tuple[dict[str, str], list[bool]]:
+    with started(instances(asked), logs, 5.0) as up:
+        found = {name: each.url for name, each in up.items()}
+    assert not logs.exists()
+    return found, [serves(url) for url in found.values()]
+
+
+def test_a_running_instance_of_no_known_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options("--running", "basline=http://127.0.0.1:1")
+
+    assert "basline is none of" in capsys.readouterr().err
+
+
+def test_arms_that_leave_a_part_of_auto_out_differ_in_that_alone(tmp_path: Path) -> None:
+    asked = options("--arms", "auto,unlearned,blind")
+    up = {one.name: one for one in instances(asked)}
+    auto, unlearned, blind = (one.config["routing"] for one in trials(asked, up, NUMBERS, tmp_path / "curves.yaml"))
+
+    assert unlearned == {**auto, "learn": False}
+    assert blind == {**auto, "affinity": {"enabled": False}}
+    urls = {role: {"url": f"http://127.0.0.1:{port}"} for port, role in ((1, SPECULATIVE), (2, BASELINE))}
+    for rules in (unlearned, blind):
+        rules.pop("curves_file")
+        assert from_mapping({"backends": urls, "routing": rules}).routing.policy is Policy.AUTO

@@ -34,6 +34,7 @@ class Outcome:
     idle_after_s: float
     proxy_cpu: float | None
     status: Mapping[str, Any] | None
+    curves: Mapping[str, Any] | None
 
 
 def run(trial: Trial, options: Options, steps: Sequence[Step], model: str, folder: Path) -> Outcome:
@@ -49,9 +50,12 @@ def run(trial: Trial, options: Options, steps: Sequence[Step], model: str, folde
         share = (cpu_s([proxy.pid]) - before_s) / length_s if proxy is not None else None
         ended_s = time.monotonic()
         left = _until_idle(trial, (options.port + ADMIN_PORT,) if proxy is not None else ())
-        status = json.loads(ask(_status(options.port + ADMIN_PORT))[1] or b"{}") if proxy is not None else None
+        status, curves = (
+            json.loads(ask(_admin(options.port + ADMIN_PORT, what))[1] or b"{}") if proxy is not None else None
+            for what in ("status", "curves")
+        )
         requests = tuple(request_of(json.loads(line)) for line in lines)
-        return Outcome(requests, lines, left, time.monotonic() - ended_s, share, status)
+        return Outcome(requests, lines, left, time.monotonic() - ended_s, share, status, curves)
 
 
 @contextmanager
@@ -103,6 +107,8 @@ def _driven(
             steps=tuple(steps),
             tokens=options.tokens,
             seed=options.seed,
+            turns=options.turns,
+            nonce=f"{trial.key}-{options.seed}",
             prompts=options.prompts,
             drain_s=options.drain_s,
             part=part,
@@ -133,7 +139,7 @@ def _until_idle(trial: Trial, admin_ports: Sequence[int]) -> dict[str, int]:
     while True:
         left = {one.name: sequences(one.url) for one in trial.engines}
         for port in admin_ports:
-            said = json.loads(ask(_status(port))[1] or b"{}")
+            said = json.loads(ask(_admin(port, "status"))[1] or b"{}")
             # A proxy that does not answer has lost its count.
             left["proxy"] = said.get("waiting", -1) + sum(one["in_flight"] for one in said.get("backends", ()))
         if not any(left.values()) or time.monotonic() > ends_s:
@@ -141,5 +147,5 @@ def _until_idle(trial: Trial, admin_ports: Sequence[int]) -> dict[str, int]:
         time.sleep(_LOOK_S)  # sleeps: what engines count has to be asked for
 
 
-def _status(port: int) -> str:
-    return f"http://127.0.0.1:{port}/status"
+def _admin(port: int, what: str) -> str:
+    return f"http://127.0.0.1:{port}/{what}"

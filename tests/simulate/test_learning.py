@@ -7,6 +7,7 @@ from simulate.tellings import EveryStep, FromLaunch, Lying, Telling, Unbroken, b
 from proxy.model import SPECULATIVE, Placement
 
 KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21"
+TWICE = "rtx6kpro_glm51_dcp4_ctx0"  # speeds that fall on the way up, so that the better one changes twice
 FIRST, LAST = 500, 1500
 
 
@@ -46,11 +47,21 @@ def test_curves_of_another_machine_are_corrected(prior: Scaled) -> None:
     assert found.regret(FIRST, LAST) <= 0.03
 
 
-@pytest.mark.parametrize(("telling", "suspends"), [(Lying(3.0), False), (Lying(1 / 3), True), (broken, None)])
+@pytest.mark.parametrize(
+    ("telling", "suspends"), [(Lying(3.0), False), (Lying(1 / 3), False), (Lying(1 / 1.4), False), (broken, None)]
+)
 def test_engines_that_tell_what_is_not_true_do_little_harm(telling: Telling, suspends: bool | None) -> None:
     found = compared(Study(KIMI, 0.4, right, telling), 1, LAST)
     assert found.harm(0, LAST) <= 0.05
     assert suspends is None or suspends == (found.ours.suspended > 0)
+
+
+@pytest.mark.parametrize("telling", [plainly, counters])
+def test_what_was_learned_is_kept_near_the_most_that_both_give(telling: Telling) -> None:
+    found = compared(Study(TWICE, 0.7, flat, telling), 1, LAST)
+    assert found.ours.suspended == 0
+    assert found.unlearned(FIRST, LAST) > 0.3
+    assert found.regret(FIRST, LAST) <= 0.05
 
 
 def test_the_favoured_role_does_not_flap_by_what_is_learned() -> None:
@@ -67,7 +78,7 @@ def test_idle_time_between_steps_is_not_learned(steps: type[EveryStep], load: fl
     learning = trial.desk.learning
     assert learning is not None and learning.harm.suspended == 0
     side = learning.learner.sides[SPECULATIVE]
-    assert side.seen > 100
+    assert side.seen > 50  # some engines are only counted, ten seconds at a time
     assert [side.line.ratio(0, n) for n in (1.0, 2.0)] == pytest.approx([1.0, 1.0], abs=0.06)
 
 

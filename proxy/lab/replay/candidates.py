@@ -162,8 +162,10 @@ def bare_settings(placement: Placement) -> Settings:
 
 def in_force(base: Settings, told: InForce, sent_to: Role | None, engines: Engines) -> Settings:
     """The same settings with what the log says was in force; `sent_to` is the role that got most requests."""
-    keys: dict[str, Any] = {"policy": told.policy, "leave_at": max(1, told.leave_at)}
-    keys["enter_at"] = told.enter_at if told.enter_at < keys["leave_at"] else "auto"
+    keys: dict[str, Any] = {"policy": told.policy}
+    if told.leave_at is not None:
+        below = told.enter_at is not None and told.enter_at < told.leave_at
+        keys |= {"leave_at": max(1, told.leave_at), "enter_at": told.enter_at if below else "auto"}
     # The log does not say whether clients might choose; those that did are in it.
     keys["allow_header"] = True
     if told.policy is Policy.PINNED and sent_to is not None:

@@ -11,6 +11,7 @@ from proxy import config
 from proxy.config import Settings
 from proxy.errors import ConfigError
 from proxy.lab.calibration import extra
+from proxy.lab.options import words, write
 from proxy.lab.replay.document import as_json
 from proxy.lab.replay.engines import Speeds, speeds_of
 from proxy.lab.replay.files import STDIN, lines_of
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     say("files", nargs="+", metavar="LOG", help=_FILES)
     say("--curves", "--curve", metavar="FILE", help="curves.yaml of `crossover calibrate`, or a shipped curve's name")
     say("--placement", choices=tuple(Placement), help="default: as in CONFIG, else as the curves were measured for")
-    say("--policy", type=_words, metavar="P[,P]", help=f"instead of the usual ones: {', '.join(names())}; {_NUMBERS}")
+    say("--policy", type=words, metavar="P[,P]", help=f"instead of the usual ones: {', '.join(names())}; {_NUMBERS}")
     say("--context", type=_tokens, metavar="N", help="tokens, or 8k: whose curves to take; default: the traffic's mean")
     say("--max-in-flight", type=_above_zero, metavar="N", help="on each backend; default: as configured or measured")
     say("--pace", type=_number, default=1.0, metavar="X", help="let requests come X times as fast, such as 2 (1)")
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             tell=_progress(),
         )
         if options.json is not None:
-            _write(options.json, as_json(found))
+            write(options.json, as_json(found))
         sys.stdout.write(render(found))
     except ConfigError as error:
         sys.stderr.write(f"{error.message}\n")
@@ -135,17 +136,6 @@ def _progress() -> Callable[[int, int], None]:
         sys.stderr.flush()
 
     return tell
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); mend: choose another place") from error
-
-
-def _words(said: str) -> list[str]:
-    return [word for word in said.split(",") if word]
 
 
 def _above_zero(said: str) -> int:

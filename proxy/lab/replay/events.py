@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from proxy.lab.simulation.traces import MAX_AT_S
 from proxy.model import Outcome, Policy, Reason, Role, Traits, Usage
 
 EVENT, DROPPED, ENGINE = "request_settled", "log_lines_dropped", "engine_seen"
@@ -20,7 +21,7 @@ _WRAPPED_IN = ("log", "MESSAGE")
 # No request takes longer than a month, and no engine serves more tokens or sequences of one: beyond, a number is a
 # mistake, and sums of such would leave the range of a float.
 MAX_DURATION_S = 31 * 86400.0
-MAX_TOKENS = 100_000_000
+MAX_TOKENS = 10_000_000
 MAX_WEIGHT = 4096
 _MAX_BYTES = 1 << 40
 _MAX_RUNNING = 100_000
@@ -37,15 +38,16 @@ class Skip(StrEnum):
 
 
 class InForce(NamedTuple):
-    """What decided a request."""
+    """What decided a request; None where its policy goes by no such number."""
 
     policy: Policy
-    enter_at: int
-    leave_at: int
+    enter_at: int | None
+    leave_at: int | None
 
 
 class Settled(NamedTuple):
-    """A request as its line tells it; instants in unix seconds. `told` is None where no backend was decided on."""
+    """A request as its line tells it; instants in unix seconds. `told` is None where no backend was decided on;
+    `sampled` says that others like it were left out of the log."""
 
     at_s: float
     duration_s: float
@@ -60,6 +62,7 @@ class Settled(NamedTuple):
     reason: Reason | None
     told: InForce | None
     usage: Usage
+    sampled: bool = False
 
 
 class Dropped(NamedTuple):
@@ -140,6 +143,7 @@ def _settled(fields: dict[str, Any]) -> Settled:
         reason=reason,
         told=_in_force(fields) if "policy" in fields else None,
         usage=Usage(*(_whole(fields, name, MAX_TOKENS) if name in fields else 0 for name in _USAGE)),
+        sampled="sample" in fields,
     )
 
 
@@ -147,15 +151,18 @@ _USAGE = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 def _in_force(fields: dict[str, Any]) -> InForce:
-    most = 1 << 40
-    return InForce(Policy(fields["policy"]), _whole(fields, "enter_at", most), _whole(fields, "leave_at", most))
+    bounds = (_whole(fields, name, 1 << 40) if name in fields else None for name in ("enter_at", "leave_at"))
+    return InForce(Policy(fields["policy"]), *bounds)
 
 
 def _unix_s(said: object) -> float:
     if not isinstance(said, str):
         raise ValueError("no instant")
     at = datetime.fromisoformat(said)
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    at_s = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    if not 0.0 <= at_s <= MAX_AT_S:
+        raise ValueError("of no clock that is right")
+    return at_s
 
 
 def _seconds(fields: dict[str, Any], name: str) -> float:

@@ -32,8 +32,8 @@ _LATE_RANK = 0.99
 @dataclass(slots=True)
 class Account:
     """What was made of the lines: `skipped` by why, `left_out` requests by why, and how many of those kept were cut,
-    had no usage, or were sent where they went by an event. `dropped` lines were never written; `max_running` is how
-    many sequences each engine runs at most, by its own last word."""
+    had no usage, or were sent where they went by an event. `dropped` lines were never written, and `sampled` ones stand
+    for others that were not; `max_running` is how many sequences each engine runs at most, by its own last word."""
 
     lines: int = 0
     settled: int = 0
@@ -43,6 +43,7 @@ class Account:
     estimated: int = 0
     by_events: int = 0
     dropped: int = 0
+    sampled: int = 0
     max_running: dict[Role, int] = field(default_factory=dict)
     skipped: Counter[Skip] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -72,6 +73,7 @@ def _events(lines: Iterable[bytes], account: Account) -> Iterator[Settled]:
         found = Skip.TOO_LONG if len(line) > MAX_LINE_BYTES else read_event(line)
         if isinstance(found, Settled):
             account.settled += 1
+            account.sampled += found.sampled
             yield found
         elif isinstance(found, Dropped):
             account.dropped += found.lines
@@ -101,6 +103,11 @@ def _refuse_little(settled: list[Settled], account: Account) -> None:
             f"none of {account.lines} lines is an event of a settled request; mend: give the standard output of "
             "`crossover serve` with log.format: json and log.level: info, or a trace (.csv as Azure's, .jsonl as "
             "Mooncake's)"
+        )
+    if account.sampled:
+        raise ConfigError(
+            "the log has a sample of the requests (log.sample), and who else ran beside them is not known; mend: set "
+            "log.sample: 1, and replay what is logged from then on"
         )
     if len(settled) < MIN_REQUESTS:
         raise ConfigError(_too_few(len(settled), MIN_REQUESTS, "that ran"))

@@ -204,6 +204,7 @@ def _facts(ask: Ask, assignment: Assignment) -> RequestFacts:
         ttft_s=ask.first_at_s - came.at_s,
         tpot_s=_tpot_s(ask),
         usage=Usage(came.prompt_tokens, round(came.heard_tokens * came.traits.weight), cached),
+        url=assignment.backend.url,
     )
 
 

@@ -14,8 +14,9 @@ _TRAITS, _FINISHED = Traits(stream=True), Outcome.FINISHED
 
 @dataclass(slots=True, eq=False)
 class Ask(Task):
-    """A request. `assignment` is None while it has no place, `decision` the last one that gave it one; `failed` is the
-    backend that has failed it once, and `over` says that nothing more becomes of it, whatever its engine still does."""
+    """A request. `assignment` is None while it has no place, `decision` and `url` are of the last that it had; `failed`
+    is the backend that has failed it once, and `over` says that nothing more becomes of it, whatever its engine still
+    does."""
 
     number: int = 0
     conversation: int = 0
@@ -26,11 +27,13 @@ class Ask(Task):
     decision: Decision | None = None
     traits: Traits = _TRAITS
     failed: Backend | None = None
+    url: str | None = None
     over: bool = False
 
     def placed(self, assignment: Assignment, now_s: float) -> None:
         """It has a place."""
         self.assignment, self.decision, self.sent_at_s = assignment, assignment.decision, now_s
+        self.url = assignment.backend.url
 
     def has_token(self, now_s: float) -> bool:
         """Whether its first token has come."""
@@ -57,4 +60,5 @@ class Ask(Task):
             ttft_s=first_at_s - asked_at_s if finished or self.has_token(now_s) else None,
             tpot_s=tpot_s,
             usage=usage,
+            url=self.url,
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from proxy.errors import ConfigError
 from proxy.lab import curves
 from proxy.lab.calibration import extra
+from proxy.lab.options import words, write
 from proxy.lab.simulation.arms import CONTROLS, Bench, arm, names
 from proxy.lab.simulation.arrivals import OUTPUT_TOKENS, PROMPT_TOKENS, Arrivals, Sizes
 from proxy.lab.simulation.cells import ORACLES, Cell, Conduct, Row, compare
@@ -60,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_cells(group: argparse._ArgumentGroup) -> None:
     say = group.add_argument
-    say("--curve", type=_words, default=[curves.DEFAULT_CURVE], metavar="NAME[,NAME]", help="shipped, or a file")
+    say("--curve", type=words, default=[curves.DEFAULT_CURVE], metavar="NAME[,NAME]", help="shipped, or a file")
     say("--placement", choices=tuple(Placement), default=Placement.SEPARATE.value)
-    say("--policy", type=_words, default=["auto"], metavar="P[,P]", help=f"{', '.join(names())}; {_NUMBERS}")
+    say("--policy", type=words, default=["auto"], metavar="P[,P]", help=f"{', '.join(names())}; {_NUMBERS}")
     say("--no-controls", action="store_true", help=f"leave out what every table has beside: {', '.join(CONTROLS)}")
     say("--load", type=_loads, default=[0.1, 0.3, 0.5, 0.7], metavar="X[,X]", help="shares of capacity")
-    say("--arrivals", type=_words, default=["poisson"], metavar="A[,A]", help=KINDS)
+    say("--arrivals", type=words, default=["poisson"], metavar="A[,A]", help=KINDS)
     say("--prompt-tokens", type=int, default=PROMPT_TOKENS, metavar="N", help="of each prompt, none of them cached")
     say("--output-tokens", type=positive(float), default=OUTPUT_TOKENS, metavar="X", help="mean; exponential")
     say("--max-in-flight", type=positive(int), default=MAX_IN_FLIGHT, metavar="N", help="on each backend")
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         extra.need()
         rows = _simulate(list(_jobs(options)), options.jobs)
         if options.json is not None:
-            _write(options.json, as_json(rows))
+            write(options.json, as_json(rows))
         if options.plots is not None:
             sys.stdout.writelines(f"drawn {path}\n" for path in pictures(rows, options.plots))
     except ConfigError as error:
@@ -164,19 +165,8 @@ def _bench(name: str, kind: Arrivals, options: argparse.Namespace, slo: Slo | No
     return Bench(curve, Placement(options.placement), both, most, slo)
 
 
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); mend: choose another place") from error
-
-
-def _words(said: str) -> list[str]:
-    return [word for word in said.split(",") if word]
-
-
 def _loads(said: str) -> list[float]:
-    return [positive(float)(word) for word in _words(said)]
+    return [positive(float)(word) for word in words(said)]
 
 
 def _share(said: str) -> float:
@@ -187,10 +177,10 @@ def _share(said: str) -> float:
 
 
 def _oracles(said: str) -> tuple[str, ...]:
-    words = () if said == "none" else tuple(_words(said))
-    if unknown := set(words) - set(ORACLES):
+    named = () if said == "none" else tuple(words(said))
+    if unknown := set(named) - set(ORACLES):
         raise ValueError(f"no oracle {unknown}")
-    return words
+    return named
 
 
 def _said(read: Callable[[str], Said]) -> Callable[[str], Said]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from proxy.lab.engine import MAX_RESERVED_OUTPUT
-from proxy.lab.prefix_cache import PrefixCache
+from proxy.lab.engine import reservation
+from proxy.lab.prefix_cache import BLOCK_TOKENS, PrefixCache
 from proxy.lab.simulation.moments import Moments
 from proxy.lab.simulation.pace import Pace
 
@@ -39,6 +39,8 @@ class Task:
     ended_at_s: float = 0.0
     unfilled: int = 0
     ends_at_tokens: float = 0.0
+    reserved: int = 0
+    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Station:
             task.ends_at_tokens = self._ends_at_tokens(task)
             heappush(self.running, (task.ends_at_tokens, next(number), task))
             if task.blocks:
-                self.cache.keep(task.blocks, self.bounds.kv_tokens - self.reserved)
+                self._share(task)
             joined.append(task)
         return joined
 
@@ -103,7 +105,7 @@ class Station:
         # To the last digit, so that sequences of one length end together. An empty engine begins anew: near zero a
         # number keeps more digits than after a long day.
         self.gained = ends_at_tokens if self.running else 0.0
-        self.reserved -= _reservation(task)
+        self._free(task)
         return task
 
     def has(self, task: Task) -> bool:
@@ -122,7 +124,7 @@ class Station:
             heapify(self.running)
             if not self.running:
                 self.gained = 0.0
-        self.reserved -= _reservation(task)
+        self._free(task)
 
     def clear(self) -> list[Task]:
         """Lose all requests and all that is cached; those that were here, in the order of their coming."""
@@ -150,16 +152,39 @@ class Station:
         admitted = len(self.running) + len(self.filling)
         if admitted >= self.bounds.max_running:
             return False
-        return admitted == 0 or self.reserved + _reservation(task) <= self.bounds.kv_tokens
+        return admitted == 0 or self.reserved + self._needs(task) <= self.bounds.kv_tokens
+
+    def _needs(self, task: Task) -> int:
+        """What must not be let go of for it, and what it reserves: of its prompt only what is not cached."""
+        cached = self.cache.held(task.blocks)
+        in_use = self.cache.in_use(task.blocks[: cached // BLOCK_TOKENS])
+        return in_use + reservation(task.prompt_tokens - cached, task.length)
 
     def _admit(self, task: Task) -> None:
+        held = 0
         if task.blocks:
-            task.cached_tokens = min(self.cache.match(task.blocks), max(0, task.prompt_tokens - 1))
+            held = self.cache.held(task.blocks)
+            task.cached_tokens, task.shared = min(held, max(0, task.prompt_tokens - 1)), held // BLOCK_TOKENS
+            self.cache.use(task.blocks[: task.shared])
         task.unfilled = task.prompt_tokens - task.cached_tokens
-        self.reserved += _reservation(task)
-        if task.blocks:
-            self.cache.shrink(self.bounds.kv_tokens - self.reserved)
+        task.reserved = reservation(task.prompt_tokens - held, task.length)
+        self.reserved += task.reserved
+        self.cache.shrink(self.bounds.kv_tokens - self.reserved)
         self.filling.append(task)
+
+    def _share(self, task: Task) -> None:
+        """Others may share the blocks that have been read: they are the cache's from now on."""
+        self.cache.use(task.blocks[task.shared :])
+        read = (len(task.blocks) - task.shared) * BLOCK_TOKENS
+        task.shared, task.reserved = len(task.blocks), task.reserved - read
+        self.reserved -= read
+        self.cache.shrink(self.bounds.kv_tokens - self.reserved)
+
+    def _free(self, task: Task) -> None:
+        self.reserved -= task.reserved
+        if task.shared:
+            self.cache.release(task.blocks[: task.shared])
+            task.shared = 0
 
 
 class Gpus:
@@ -285,7 +310,3 @@ class Gpus:
 def _left_s(station: Station) -> float:
     """Seconds until the next sequence of a station ends as things stand."""
     return (station.running[0][0] - station.gained) / station.tokens_per_s if station.running else _NEVER_S
-
-
-def _reservation(task: Task) -> int:
-    return task.prompt_tokens + min(task.length, MAX_RESERVED_OUTPUT)

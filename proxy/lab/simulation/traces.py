@@ -16,6 +16,10 @@ import orjson
 from proxy.errors import ConfigError
 from proxy.lab.simulation.arrivals import Means, Offer, Source, open_source
 
+# No engine takes more tokens of one request: beyond, a number is a mistake that would be simulated for hours. Instants
+# are those since 1970, or since the trace began, up to the year 2100: what lies far apart is of two clocks.
+MAX_TOKENS, MAX_AT_S = 10_000_000, 4_102_444_800.0
+
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MEND = "mend: a CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens, or JSONL as Mooncake's traces have it"
 
@@ -77,14 +81,16 @@ def read_trace(path: Path) -> Trace:
 
 
 def _azure(path: Path, lines: Iterator[str]) -> Iterator[Offer]:
-    for number, row in enumerate(csv.DictReader(lines), 2):
-        try:
+    table = csv.DictReader(lines)
+    try:
+        for row in table:
             at, prompt, output = (row[column] for column in _AZURE)
             # Seven digits of a second are written there, one more than an instant can have.
             at_s = datetime.fromisoformat(at[:26]).timestamp()
             yield from _offer(at_s, int(prompt), int(output))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{path}:{number}: no request ({error!r}); {_MEND}") from error
+    except (KeyError, TypeError, *_WRONG) as error:
+        line = table.line_num + isinstance(error, csv.Error)  # which comes before the line is counted
+        raise ConfigError(f"{path}:{line}: no request ({_told(error)}); {_MEND}") from error
 
 
 def _mooncake(path: Path, lines: Iterator[str]) -> Iterator[Offer]:
@@ -95,13 +101,24 @@ def _mooncake(path: Path, lines: Iterator[str]) -> Iterator[Offer]:
             # The last block is seldom whole, and what is not whole is not held.
             whole = blocks[: int(row["input_length"]) // 512]
             yield from _offer(row["timestamp"] / 1000.0, int(row["input_length"]), int(row["output_length"]), whole)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{path}:{number}: no request ({error!r}); {_MEND}") from error
+        except (AttributeError, KeyError, TypeError, *_WRONG) as error:
+            raise ConfigError(f"{path}:{number}: no request ({_told(error)}); {_MEND}") from error
+
+
+# Years that no instant has, numbers beyond any range, and fields of a CSV that are longer than any.
+_WRONG = (ValueError, OverflowError, OSError, csv.Error)
+
+
+def _told(error: Exception) -> str:
+    """What is wrong, and no more of a file that may be anything."""
+    return repr(error)[:200]
 
 
 def _offer(at_s: float, prompt: int, output: int, blocks: tuple[int, ...] = ()) -> Iterator[Offer]:
     """A request; one that generates nothing takes no place in a batch and is left out."""
-    if prompt < 0 or output < 0:
-        raise ValueError("negative tokens")
+    if not (0 <= prompt <= MAX_TOKENS and 0 <= output <= MAX_TOKENS):
+        raise ValueError(f"tokens are 0 to {MAX_TOKENS}")
+    if not 0.0 <= at_s <= MAX_AT_S:
+        raise ValueError("its time is not between the years 1970 and 2100")
     if output:
         yield Offer(at_s, prompt, output, 0.0, blocks)

@@ -20,6 +20,7 @@ from proxy.lab.simulation.happenings import Happenings
 from proxy.lab.simulation.sharing import Bounds, Gpus, Station, Task
 from proxy.lab.simulation.times import Times
 from proxy.model import ROLES, SPECULATIVE, Change, ChangeKind, Outcome, Placement, Role, Traits
+from proxy.routing.affinity import Wait
 from proxy.routing.breaker import Event
 
 _FINISHED = Outcome.FINISHED
@@ -119,15 +120,20 @@ class Trial:
             ask.stays_tokens = max(1.0, offer.read * offer.tokens)
         if offer.patience_s != NEVER_S:
             self.endings.leaves(ask, self.now_s + offer.patience_s)
-        if self.queue or not self.place(ask):
+        if self.queue or not self.place(ask, wait=Wait()):
             self.wait(ask)
+            if len(self.queue) > 1 and self.desk.rules.affine:
+                self.give_places()  # those before it may wait for one backend alone
 
-    def place(self, ask: Ask) -> bool:
+    def place(self, ask: Ask, promised: frozenset[Role] = frozenset(), wait: Wait | None = None) -> bool:
         """Give a request to an engine, if the desk has a place for it; one to which nobody listens fails it."""
         asked = None if self.choose is None else self._asked(self.choose(self, ask))
         looks = Traits(1, True, None, 4 * ask.prompt_tokens) if self._looks is None else self._looks(ask)
         ask.traits = looks._replace(asked=asked, prefix=ask.blocks, conversation=ask.conversation)
-        assignment = self.desk.assign(ask.traits, "", ROUTE, failed=ask.failed, attempt=1 if ask.failed is None else 2)
+        attempt = 1 if ask.failed is None else 2
+        assignment = self.desk.assign(
+            ask.traits, "", ROUTE, failed=ask.failed, promised=promised, attempt=attempt, wait=wait
+        )
         if not isinstance(assignment, Assignment):
             return False
         ask.placed(assignment, self.now_s)
@@ -138,6 +144,8 @@ class Trial:
             self.baseline = count = self.baseline + 1
         if role in self.happenings.lost:
             return self.endings.refused(ask)
+        # Some steps early: no engine here refuses a prompt that it was sent.
+        self.desk.taken(assignment, ask.traits)
         self.times.most[role] = max(self.times.most[role], count)
         self.gpus[role].submit(self.stations[role], ask, self.now_s)
         if assignment.probe:
@@ -154,18 +162,27 @@ class Trial:
         self.happenings.look_again()
 
     def give_places(self) -> None:
-        """Place who waits, in their order, as far as there is room."""
+        """Place who waits, in their order, as far as there is room: as wire/admission.py does."""
         queue = self.queue
         if self._giving:
             return  # what has just failed made room: it is looked for below, one after the other
         self._giving = True
-        while queue:
+        ahead, left = dict.fromkeys(ROLES, 0), list[Ask]()
+        while queue and not all(ahead.values()):
             ask = queue.popleft()
             if ask.failed is not None and not self.desk.serves_beside(ask.failed):
                 self.endings.fails(ask)
-            elif not self.place(ask):
-                queue.appendleft(ask)
-                break
+                continue
+            blocked = frozenset(role for role in ROLES if ahead[role])
+            wait = Wait(self.now_s - ask.asked_at_s, *ahead.values())
+            if not self.place(ask, blocked, wait):
+                left.append(ask)
+                if not self.desk.rules.affine:
+                    break  # nobody waits for a home, and all others would wait for the same
+                # A control arm chooses anew each time, so that it waits for whichever is free first.
+                for role in ROLES if self.choose is not None else self.desk.claims(ask.traits, ask.failed):
+                    ahead[role] += 1
+        queue.extendleft(reversed(left))
         self._giving = False
 
     def _asked(self, role: Role) -> Role:

@@ -1,0 +1,60 @@
+"""What engines say of themselves, told on: a line and a note in the journal for each that is seen, a warning where the
+two disagree or are not what the curves were measured with.
+
+What an engine is asked and how its answer is read is in wire/ and protocol/.
+"""
+
+from structlog.typing import FilteringBoundLogger
+
+from proxy import config
+from proxy.dispatch import Desk
+from proxy.model import ROLES
+from proxy.protocol.agreement import Disagreement, disagreements
+from proxy.routing.curves import Curves
+from proxy.state.backend import Backend
+from proxy.watch import Watch
+
+
+class Acquaintance:
+    """Of one proxy with its two engines. `warnings` are what they disagree on now."""
+
+    def __init__(self, desk: Desk, watch: Watch, logger: FilteringBoundLogger, curves: Curves | None) -> None:
+        self.warnings: list[Disagreement] = []
+        self.curves = curves
+        self._desk = desk
+        self._watch = watch
+        self._logger = logger
+        self._told_outdated: set[str] = set()
+
+    def met(self, backend: Backend) -> None:
+        """An engine has said what it is."""
+        facts = backend.facts
+        if facts is None:
+            return
+        self._logger.info(
+            "engine_seen",
+            role=backend.role.value,
+            version=facts.version,
+            model=facts.model,
+            max_running_requests=facts.max_running_requests,
+            algorithm=facts.speculative_algorithm,
+            another=backend.changed_at_s is not None,
+        )
+        self._watch.engine_seen(backend.role, backend.url, facts)
+        self.tell_outdated()
+        speculative, baseline = (self._desk.backend(role).facts for role in ROLES)
+        if speculative is None or baseline is None:
+            return
+        self.warnings = disagreements(speculative, baseline)
+        self._watch.disagree(self.warnings)
+        for each in self.warnings:
+            self._logger.warning("backends_disagree", code=each.code, message=each.message)
+
+    def tell_outdated(self) -> None:
+        """Engines come back often and say the same: each difference from the curves is told once."""
+        running = {each.role: each.facts.version for each in self._desk.backends if each.facts is not None}
+        for message in config.outdated(self.curves, running):
+            if message not in self._told_outdated:
+                self._told_outdated.add(message)
+                self._logger.warning("curves_outdated", message=message)
+                self._watch.note("caution", message)

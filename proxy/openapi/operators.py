@@ -1,0 +1,139 @@
+"""The operators' port as an OpenAPI document: of the paths that its router serves, what each asks and answers.
+
+What the answers hold is in seen.py. A path without words here is a mistake that a test finds.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from proxy.model import Role
+from proxy.openapi import seen
+from proxy.openapi.words import JSON, Schema, answer, document, flag, maybe, record, ref, text
+
+Served = Iterable[tuple[str, str]]
+
+_ABOUT = """\
+What an operator may see and do. Where `admin.token` is set every path but /health asks for it. Times are seconds,
+instants unix seconds, counts sequences. An error is `{"error": SENTENCE}`, and the sentence tells the mend.
+"""
+_KEYS = {
+    "token": {"type": "http", "scheme": "bearer", "description": "The token of `admin.token`."},
+    "password": {"type": "http", "scheme": "basic", "description": "The same token as the password of any user."},
+}
+_ROLE = text("A role.", Role)
+_YAML, _EVENTS, _PAGE, _TEXT = "application/yaml", "text/event-stream", "text/html", "text/plain"
+
+
+def operators_document(served: Served, *, locked: bool) -> Schema:
+    """What the port with these (method, path) pairs serves. `locked`: a token is asked for."""
+    paths: Schema = {}
+    for method, path in sorted(served, key=lambda each: (each[1], each[0])):
+        if (described := _OPERATIONS.get((method, path))) is not None:
+            operation = {**described, "responses": described["responses"] | _refused(method, path, locked=locked)}
+            paths.setdefault(path, {})[method.lower()] = operation | ({"security": []} if path == "/health" else {})
+    return document("Crossover, the operators' port", _ABOUT, paths, seen.schemas(), _KEYS, locked=locked)
+
+
+def described() -> frozenset[tuple[str, str]]:
+    """The (method, path) pairs that there are words for."""
+    return frozenset(_OPERATIONS)
+
+
+def _refused(method: str, path: str, *, locked: bool) -> Schema:
+    told = {"500": answer("The proxy failed on this; its log has the place.", ref("Error"))}
+    if locked and path != "/health":
+        told["401"] = answer("The token is missing or wrong.", ref("Error"))
+    if method == "POST":
+        told["403"] = answer("A page of another site asks through a browser.", ref("Error"))
+    return told
+
+
+def _get(summary: str, content: Schema, *, kind: str = JSON, parameters: Iterable[Schema] = (), **more: Any) -> Schema:
+    asked = list(parameters)
+    wrong = {"400": answer("A parameter is not what it should be.", ref("Error"))} if asked else {}
+    told = {"200": answer(summary, content, kind=kind)} | wrong
+    return {"summary": summary, "parameters": asked, "responses": told, **more}
+
+
+def _post(summary: str, content: Schema, *, body: Schema | None = None, refused: Schema | None = None) -> Schema:
+    told = {"200": answer(summary, content)} | (refused or {})
+    if body is None:
+        return {"summary": summary, "responses": told}
+    told["400"] = answer("The body is not what it should be; the error shows the form.", ref("Error"))
+    strict = body | {"additionalProperties": False}
+    return {
+        "summary": summary,
+        "requestBody": {"required": True, "content": {JSON: {"schema": strict}}},
+        "responses": told,
+    }
+
+
+def _asked(name: str, meaning: str, kind: str = "integer") -> Schema:
+    return {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": kind}}
+
+
+def _named(name: str, meaning: str) -> Schema:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": meaning,
+        "schema": {"type": "string", "minLength": 1},
+    }
+
+
+_PIN = record("Where everything is to go.", role=maybe(_ROLE))
+_DRAIN = record("Which backend.", absent=("draining",), role=_ROLE, draining=flag("False takes it back into service."))
+
+_OPERATIONS: dict[tuple[str, str], Schema] = {
+    ("GET", "/"): _get("What this port serves.", ref("Index")),
+    ("GET", "/health"): _get("Whether the process runs; asks for no token.", ref("Alive")),
+    ("GET", "/metrics"): _get(
+        "Metrics for Prometheus; docs/metrics.md says what each means.", {"type": "string"}, kind=_TEXT
+    ),
+    ("GET", "/status"): _get("Everything that is so at this moment.", ref("Status")),
+    ("GET", "/decisions"): _get(
+        "The latest decisions, newest first; with `request_id` every attempt of that request.",
+        ref("Decisions"),
+        parameters=(
+            _asked("limit", "How many at most: 1 to 1000, 100 unless told; what is beyond counts as the nearest."),
+            _asked("request_id", "The request to tell of, as its answer's x-request-id has it.", "string"),
+        ),
+    ),
+    ("GET", "/explain/{request_id}"): _get(
+        "Why one request went where it went, in sentences.",
+        ref("Explanation"),
+        parameters=(_named("request_id", "As the answer's x-request-id has it."),),
+    ),
+    ("GET", "/history"): _get(
+        "The last minutes, a sample a second, oldest first.",
+        ref("History"),
+        parameters=(_asked("seconds", "How far back: 1 to 1800, 900 unless told."),),
+    ),
+    ("GET", "/journal"): _get(
+        "What has changed, newest first.", ref("Journal"), parameters=(_asked("limit", "How many at most."),)
+    ),
+    ("GET", "/stream"): _get(
+        "Samples, journal entries, decisions and state as they come: events `sample`, `journal`, `decisions`, `state`.",
+        {"type": "string"},
+        kind=_EVENTS,
+    ),
+    ("GET", "/config"): _get("The configuration in force, secrets masked.", {"type": "object"}, kind=_YAML),
+    ("GET", "/curves"): _get("The measured speeds, their verdict, and what was learned since.", ref("Curves")),
+    ("GET", "/openapi.json"): _get("This document.", {"type": "object"}),
+    ("GET", "/openapi/clients.json"): _get("The document of the clients' port.", {"type": "object"}),
+    ("POST", "/reload"): _post(
+        "The configuration is read again and taken over whole.",
+        ref("Reloaded"),
+        refused={"422": answer("The configuration is not right and nothing has changed.", ref("Refused"))},
+    ),
+    ("POST", "/pin"): _post(
+        "Send everything to one role, or unpin.", record("In force.", pinned=maybe(_ROLE)), body=_PIN
+    ),
+    ("POST", "/drain"): _post(
+        "Send nothing new to a backend, or again.",
+        record("In force.", role=_ROLE, draining=flag("Whether it is kept from new requests.")),
+        body=_DRAIN,
+    ),
+}
+"""What each path asks and answers, by method and path."""

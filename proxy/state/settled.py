@@ -1,0 +1,46 @@
+"""What the latest requests ended with, by their ids, so that an operator can ask what became of one.
+
+Where each was sent and why is in the desk's ring of decisions; the words for both are in telling/.
+"""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from proxy.model import RequestFacts
+
+MAX_SETTLED = 1000
+"""Requests that are remembered: as many as decisions are, so that most of those shown can be told to their end. About a
+megabyte."""
+
+
+class Settlement(NamedTuple):
+    """One request that has ended, and when: `at_s` is monotonic seconds. The hashes of its prompt are not kept."""
+
+    at_s: float
+    facts: RequestFacts
+
+
+class Settled:
+    """The last MAX_SETTLED requests that have ended. Of several with one id, which clients may choose, the last."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self) -> None:
+        self._by_id: OrderedDict[str, Settlement] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def keep(self, at_s: float, facts: RequestFacts) -> None:
+        """Remember one, in the place of the oldest."""
+        by_id, request_id = self._by_id, facts.request_id
+        if facts.traits.prefix:  # of a long prompt they are ten times as much as all the rest
+            facts = facts._replace(traits=facts.traits._replace(prefix=()))
+        by_id[request_id] = Settlement(at_s, facts)
+        by_id.move_to_end(request_id)
+        if len(by_id) > MAX_SETTLED:
+            by_id.popitem(last=False)
+
+    def of(self, request_id: str) -> Settlement | None:
+        """What a request ended with; None where it still runs, is forgotten, or never was."""
+        return self._by_id.get(request_id)

@@ -1,0 +1,10 @@
+"""Words for people: why one request went where it went and what came of it, and where requests go now and why.
+
+requests.py explains one request, present.py the present; figures.py says numbers. Values in, sentences out: who reads
+the desk, and who shows the sentences, is elsewhere.
+"""
+
+from proxy.telling.present import Present, Side, now, why_out
+from proxy.telling.requests import sentences
+
+__all__ = ["Present", "Side", "now", "sentences", "why_out"]

@@ -1,0 +1,89 @@
+"""One request's way in sentences: where it went, what decided, what the other choice would have cost, what came of it.
+
+What a backend was asked and said is not here: no prompt, no body, and of a client's words its request's route alone.
+"""
+
+from collections.abc import Sequence
+
+from proxy.model import DecisionRecord, Reason, RequestFacts
+from proxy.telling.endings import ending
+from proxy.telling.figures import count, seconds, title
+from proxy.telling.reasons import beside, why
+
+# A shorter wait is the time that deciding takes.
+WAITED_S = 0.001
+
+
+def sentences(records: Sequence[DecisionRecord], settled: RequestFacts | None) -> tuple[str, ...]:
+    """What became of one request, for a person to read, in the order in which it happened.
+
+    `records` are the decisions on it that are remembered, oldest first; of several requests with one id the last is
+    told. `settled` is what it ended with, None while it runs or where that is forgotten. Empty where nothing is known.
+    """
+    tried = _last(records)
+    if not tried and settled is None:
+        return ()
+    if not tried and settled is not None and settled.decision is not None:
+        tried = (_from(settled),)
+    told = [_asked(tried, settled)]
+    for record in tried:
+        told += _attempt(record, settled)
+    if settled is None:
+        return (*told, "It still runs, or what it ended with is no longer remembered.")
+    return (*told, *_waits(settled, len(tried)), *ending(settled))
+
+
+def _last(records: Sequence[DecisionRecord]) -> tuple[DecisionRecord, ...]:
+    """Those of the last request: from its first attempt on, as far as that is remembered."""
+    begin = max((at for at, record in enumerate(records) if record.attempt == 1), default=0)
+    return tuple(records[begin:])
+
+
+def _from(settled: RequestFacts) -> DecisionRecord:
+    """The last decision as its request has kept it, where the ring has forgotten it."""
+    assert settled.decision is not None
+    attempt = 1 if settled.first_failure is None else 2
+    return DecisionRecord(
+        0.0, settled.request_id, settled.route, settled.traits.weight, attempt, decision=settled.decision
+    )
+
+
+def _asked(tried: Sequence[DecisionRecord], settled: RequestFacts | None) -> str:
+    route, weight = (tried[0].route, tried[0].weight) if tried else ("", 0)
+    if settled is not None:
+        route, weight = settled.route, settled.traits.weight
+    said = f"The request asked {route} for {count(weight, 'sequence')}"
+    if settled is None:
+        return f"{said}."
+    traits = settled.traits
+    if traits.stream:
+        said += " as a stream"
+    if traits.max_tokens is not None:
+        said += f", of at most {count(traits.max_tokens, 'token')}" + (" each" if weight > 1 else "")
+    return f"{said}; its body had {count(traits.prompt_bytes, 'byte')}."
+
+
+def _attempt(record: DecisionRecord, settled: RequestFacts | None) -> list[str]:
+    decision = record.decision
+    if decision.role is None:
+        return [f"There was {why(decision, settled)}."]
+    if decision.reason is Reason.FAILOVER or record.attempt > 1:
+        failure = None if settled is None else settled.first_failure
+        code = "" if failure is None else f" ({failure})"
+        told = (
+            f"{title(decision.role.other)} failed it before the answer began{code}, so it was sent to {decision.role}"
+        )
+        if decision.reason is not Reason.FAILOVER:
+            told += f": {why(decision, settled)}"
+    else:
+        told = f"It went to {decision.role}: {why(decision, settled)}"
+    return [f"{told}.", *beside(decision)]
+
+
+def _waits(settled: RequestFacts, told: int) -> list[str]:
+    said = []
+    if settled.queue_s >= WAITED_S:
+        said.append(f"It waited {seconds(settled.queue_s)} for room.")
+    if told and settled.attempts > max(told, 1 if settled.first_failure is None else 2):
+        said.append("A kept connection had gone stale as it was used again, so the request was sent over a new one.")
+    return said

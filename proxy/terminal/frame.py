@@ -1,0 +1,176 @@
+"""One frame of `crossover top` as lines of styled text that fit a terminal. Nothing is asked or written here."""
+
+import time
+from textwrap import wrap
+from typing import Any
+
+from proxy.model import ROLES, Role
+from proxy.telling.figures import seconds
+from proxy.terminal.bars import BLOCKS, bar, sparkline
+from proxy.terminal.columns import UNKNOWN, columns
+from proxy.terminal.saying import plain
+from proxy.terminal.status import figure, health
+from proxy.terminal.view import WINDOW_S, View
+
+# Pieces of one line, each with a style of rich ("" for none).
+Line = list[tuple[str, str]]
+
+_ROLE_STYLES = {Role.SPECULATIVE: "cyan", Role.BASELINE: "magenta"}
+_HEAD = ("", "in flight", "limit", "health", "circuit", "req/s", "tok/s", "TTFT", "TPOT")
+LABEL = 13
+# What stands in the rows below, of speculative and baseline.
+LEGEND = "  why, in flight before (speculative+baseline), cost (speculative | baseline)"
+# The sentence may take so many lines; the rest of it is in `crossover status`.
+SENTENCE_LINES = 2
+
+
+def frame(view: View, width: int, height: int, *, trouble: str = "", blocks: str = BLOCKS) -> list[Line]:
+    """At most `height` lines of at most `width` characters. `trouble` says why the view is an old one."""
+    lines = [_title(view, width), *_sentence(view, trouble, width), [], *_backends(view), []]
+    if view.samples:
+        lines += [*_curves(view, width, blocks), _split(view, width), _counts(view), []]
+    room = height - len(lines)
+    events = _events(view, room // 3, width)
+    lines += [*_decisions(view, room - len(events)), *events]
+    return [cut(line, width) for line in lines[:height]]
+
+
+def cut(line: Line, width: int) -> Line:
+    """A line that is no longer than the terminal is wide."""
+    kept: Line = []
+    for text, style in line:
+        kept.append((text[:width], style))
+        width -= len(text)
+        if width <= 0:
+            break
+    return kept
+
+
+def _title(view: View, width: int) -> Line:
+    told = view.status
+    ready = bool(told["ready"])
+    at_s = next(iter(view.column("at_s")[-1:]), None)
+    left = f"Crossover {plain(told.get('version'), 12)} at {plain(view.url, 40)}: "
+    state = f"{plain(told['phase'], 12)}, {'ready' if ready else 'NOT READY'}"
+    return [(left, "bold"), (state, "green" if ready else "bold red"), (f"  {_clock(at_s)}", "")]
+
+
+def _sentence(view: View, trouble: str, width: int) -> list[Line]:
+    if trouble:
+        return [[(line, "bold red")] for line in wrap(plain(trouble, 400), width)[:SENTENCE_LINES]]
+    lines = wrap(plain(view.status.get("sentence"), 1000), width)
+    return [[(line, "")] for line in lines[:SENTENCE_LINES]]
+
+
+def _backends(view: View) -> list[Line]:
+    told = {each["role"]: each for each in view.status["backends"]}
+    head, *rows = columns([_HEAD, *(_backend(view, role, told.get(role.value, {})) for role in ROLES)])
+    styles = [_alarm(told.get(role.value, {})) or _ROLE_STYLES[role] for role in ROLES]
+    return [[(head, "bold")], *([(row, style)] for row, style in zip(rows, styles, strict=True))]
+
+
+def _backend(view: View, role: Role, backend: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        role.value,
+        figure(backend.get("in_flight")),
+        figure(backend.get("max_in_flight")),
+        health(backend),
+        plain(backend.get("circuit"), 9),
+        figure(view.per_s(role), "{:.1f}"),
+        figure(view.mean(role, "tok_s"), "{:,.0f}"),
+        _duration(view.mean(role, "ttft_s")),
+        _duration(view.mean(role, "tpot_s")),
+    )
+
+
+def _alarm(backend: dict[str, Any]) -> str:
+    """The style of a backend that gets nothing new."""
+    return "" if backend.get("eligible", True) else "bold red"
+
+
+def _curves(view: View, width: int, blocks: str) -> list[Line]:
+    """Both on one scale, so that they can be compared."""
+    lines: list[Line] = []
+    both = {role: view.column(f"{role.value}_in_flight") for role in ROLES}
+    most = max([each for values in both.values() for each in values if isinstance(each, int | float)], default=0)
+    room = max(1, min(WINDOW_S, width - LABEL - 8))
+    for role, values in both.items():
+        drawn = sparkline(values, most, room, blocks)
+        lines.append([(role.value.ljust(LABEL), ""), (drawn.rjust(room), _ROLE_STYLES[role])])
+    lines[0].append((f"  {most:,.0f}", ""))
+    lines[1].append(("  0", ""))
+    return lines
+
+
+def _split(view: View, width: int) -> Line:
+    first, second = (view.total(f"{role.value}_requests") for role in ROLES)
+    both = first + second
+    if not both:
+        return [("split".ljust(LABEL), ""), (f"no request in the last {WINDOW_S} s", "")]
+    room = max(1, min(20, width - LABEL - 50))
+    drawn = bar(first / both, room)
+    filled = drawn.count("#")
+    told = f"  {100 * first / both:.0f} % of {both:,} to speculative, in {WINDOW_S} s"
+    return [
+        ("split".ljust(LABEL), ""),
+        (drawn[:filled], _ROLE_STYLES[Role.SPECULATIVE]),
+        (drawn[filled:], _ROLE_STYLES[Role.BASELINE]),
+        (told, ""),
+    ]
+
+
+def _counts(view: View) -> Line:
+    told, failures, refused = view.status, view.total("failures"), view.total("refused")
+    waiting = told.get("waiting", 0)
+    policy = plain(told["policy"], 12)
+    if policy == "threshold":
+        policy += f" {told.get('smoothed', 0.0):.1f} ({told.get('enter_at')} to {told.get('leave_at')})"
+    return [
+        ("policy".ljust(LABEL), ""),
+        (f"{policy}  ", ""),
+        (f"waiting {waiting:,}  ", "yellow" if waiting else ""),
+        (f"failures {failures:,}  ", "bold red" if failures else ""),
+        (f"refused {refused:,}", "yellow" if refused else ""),
+    ]
+
+
+def _decisions(view: View, room: int) -> list[Line]:
+    if room < 2:
+        return []
+    lines: list[Line] = [[("decisions", "bold"), (LEGEND, "dim")]]
+    for each in view.decisions[: room - 1]:
+        role = str(each.get("role"))
+        style = next((style for one, style in _ROLE_STYLES.items() if one.value == role), "")
+        left = f"{_clock(each.get('at_s'))}  {plain(each.get('request_id'))[:8]:<8}  "
+        lines.append([(left, ""), (f"{plain(role, 11):<11}  ", style), (_why(each), "")])
+    return lines
+
+
+def _why(decision: dict[str, Any]) -> str:
+    because = decision.get("because") or {}
+    counts = f"{because.get('speculative_in_flight', UNKNOWN)}+{because.get('baseline_in_flight', UNKNOWN)}"
+    said = f"{plain(decision.get('reason'), 13):<13}  {counts:<9}"
+    first, second = because.get("speculative_cost_s"), because.get("baseline_cost_s")
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        said += f"  {first:,.2f} | {second:,.2f} s"
+    return said
+
+
+def _events(view: View, room: int, width: int) -> list[Line]:
+    if room < 2 or not view.events:
+        return []
+    told = [
+        f"{_clock(each.get('at_s'))}  {plain(each.get('sentence'), width - 10)}" for each in view.events[: room - 1]
+    ]
+    return [[("journal", "bold")], *([(line, "")] for line in told)]
+
+
+def _duration(value_s: float | None) -> str:
+    return UNKNOWN if value_s is None else seconds(value_s)
+
+
+def _clock(at_s: Any) -> str:
+    """The local time of day of unix seconds."""
+    if not isinstance(at_s, int | float):
+        return " " * 8
+    return time.strftime("%H:%M:%S", time.localtime(at_s))

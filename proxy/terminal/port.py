@@ -1,0 +1,135 @@
+"""The operators' port of a running proxy, asked from outside: with its token, and with a mend for whatever goes wrong.
+
+What is done with the answers is in status.py, explain.py and top.py. It blocks, and is for commands alone.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from proxy.config.key_files import read_key
+from proxy.terminal.saying import plain
+
+ASK_WITHIN_S = 10.0
+# No answer of a proxy comes near it; something else on that port may send without end.
+MAX_ANSWER_BYTES = 1 << 26
+DEFAULT_URL = "http://127.0.0.1:29000"
+TOKEN_VARIABLE = "CROSSOVER_ADMIN_TOKEN"
+# What the operators' port says with its 401, and nothing else does: the clients' port has one too.
+OPERATORS_MARK = 'Basic realm="crossover"'
+TOKEN_MEND = f"it asks for its admin.token; mend: give --token-file, or set {TOKEN_VARIABLE}"
+ADMIN_MEND = "is the proxy running, and is this its admin port?"
+WRONG_PORT = "is this its admin port? (admin.port, 29000 by default)"
+
+
+class Unanswered(Exception):
+    """There is no answer to go on with. The message says what was met and the mend; `status` is the HTTP status, 0
+    where there was none, and `told` what the proxy itself said was wrong."""
+
+    def __init__(self, message: str, status: int = 0, told: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.told = told
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every command takes that asks the operators' port."""
+    parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=f"its admin port ({DEFAULT_URL})")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=f"holds admin.token; default: {TOKEN_VARIABLE}")
+    parser.add_argument("--ca", type=Path, metavar="FILE", help="PEM of the authority behind its certificate (https)")
+
+
+class Port:
+    """One operators' port. Raises Unanswered where the token cannot be read or no certificate is in `ca_file`."""
+
+    def __init__(self, url: str, token_file: Path | None = None, ca_file: Path | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._token_file = token_file
+        try:
+            self._token = os.environ.get(TOKEN_VARIABLE) if token_file is None else _token_in(token_file)
+        except ValueError as error:
+            raise Unanswered(f"--token-file {error}") from error
+        try:
+            context = ssl.create_default_context(cafile=ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise Unanswered(f"--ca {ca_file}: {error}; mend: name a PEM file with certificates") from error
+        # No proxies from the environment: the admin port is on this machine or one the operator named.
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+
+    def text(self, path: str) -> str:
+        """What the port says to a GET. Raises Unanswered."""
+        try:
+            asked = urllib.request.Request(f"{self.url}{path}")
+            if self._token:
+                # Unredirected: whoever we are sent on to is not to have it.
+                asked.add_unredirected_header("Authorization", f"Bearer {self._token}")
+            with self._opener.open(asked, timeout=ASK_WITHIN_S) as answer:
+                said: bytes = answer.read(MAX_ANSWER_BYTES)
+                return said.decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                told = _told(error.read(MAX_ANSWER_BYTES))
+            raise Unanswered(self._no_answer(error, self._refusal_mend(error)), error.code, told) from error
+        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+            raise Unanswered(self._no_answer(error, _mend(error))) from error
+
+    def json(self, path: str) -> dict[str, Any]:
+        """The same as the object it is. Raises Unanswered."""
+        return self.read(self.text(path))
+
+    def read(self, text: str) -> dict[str, Any]:
+        """A text of the port as the object it is. Raises Unanswered where it is none."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise Unanswered(f"{self.url} answers, but not as a Crossover does; {WRONG_PORT}")
+        return found
+
+    def _no_answer(self, error: Exception, mend: str) -> str:
+        return f"no answer from {plain(self.url)} ({plain(error)}); {mend}"
+
+    def _refusal_mend(self, error: urllib.error.HTTPError) -> str:
+        if error.code != 401 or OPERATORS_MARK not in error.headers.get_all("WWW-Authenticate", []):
+            return WRONG_PORT
+        if not self._token:
+            return TOKEN_MEND
+        source = TOKEN_VARIABLE if self._token_file is None else f"--token-file {self._token_file}"
+        return f"the token of {source} is wrong; mend: give the one of its admin.token"
+
+
+def _token_in(file: Path) -> str:
+    if not file.is_file():  # a pipe or a device could block for ever
+        raise ValueError(f"names no regular file ({file}); mend: check the path, which counts from the current folder")
+    return read_key(file)
+
+
+def _told(body: bytes) -> str | None:
+    """The error that a proxy tells in JSON."""
+    try:
+        found = json.loads(body)
+        return str(found["error"])
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _mend(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return (
+            "name the authority of its certificate (admin.tls.cert_file) by --ca FILE, and the host as it stands there"
+        )
+    if isinstance(reason, ssl.SSLError) and "CERTIFICATE_REQUIRED" in str(reason):
+        return "admin.tls.client_ca_file asks for a certificate: use curl --cert FILE --key FILE"
+    if isinstance(error, http.client.BadStatusLine | http.client.RemoteDisconnected | ConnectionError):
+        return f"{ADMIN_MEND} With admin.tls the URL begins with https://"
+    return ADMIN_MEND

@@ -1,0 +1,102 @@
+"""Sentences for people about what changed, with the numbers of that moment. Where requests go now is in telling/."""
+
+from proxy.model import Change, ChangeKind, CircuitState, Policy, Regime, Role
+from proxy.routing.rules import Rules
+from proxy.watch.journal import Entry
+
+# What the journal calls each change.
+KINDS = {
+    ChangeKind.REGIME: "regime",
+    ChangeKind.CIRCUIT: "circuit",
+    ChangeKind.HEALTH: "health",
+    ChangeKind.PIN: "pin",
+    ChangeKind.DRAIN: "drain",
+    ChangeKind.LEARNING: "learning",
+}
+
+
+def of_change(change: Change, rules: Rules, regime: Regime, in_flight: tuple[int, int], at_s: float) -> Entry:
+    """The entry of one change. `regime` is the one in force after it; `in_flight` speculative first."""
+    numbers: dict[str, str | float | None] = {
+        "before": str(change.before),
+        "after": str(change.after),
+        "speculative_in_flight": in_flight[0],
+        "baseline_in_flight": in_flight[1],
+    }
+    if change.kind is ChangeKind.REGIME:
+        numbers |= {
+            "smoothed": round(regime.smoothed, 2),
+            "enter_at": rules.enter_at,
+            "leave_at": rules.leave_at,
+            "demand_tok_s": round(regime.demand.tok_s, 1),
+        }
+        sentence = _regime(rules, regime, in_flight)
+    else:
+        sentence = _TOLD[change.kind](change)
+    return Entry(at_s, KINDS[change.kind], change.role, sentence, numbers)
+
+
+def _regime(rules: Rules, regime: Regime, in_flight: tuple[int, int]) -> str:
+    role, total = regime.role, sum(in_flight)
+    if rules.effective_policy is Policy.CONSOLIDATE:
+        return (
+            f"{_name(role)} is favoured now: by the measured speeds it would serve the present demand of "
+            f"{regime.demand.tok_s:,.0f} output tok/s sooner."
+        )
+    if role is Role.BASELINE:
+        return (
+            f"Requests now go to baseline: {total} in flight, smoothed {regime.smoothed:.1f}, "
+            f"with leave_at {rules.leave_at}."
+        )
+    return (
+        f"Requests now go to speculative: {total} in flight, smoothed {regime.smoothed:.1f}, "
+        f"with enter_at {rules.enter_at}."
+    )
+
+
+def _circuit(change: Change) -> str:
+    name = _name(change.role)
+    if change.after == CircuitState.OPEN:
+        return f"The circuit of {name.lower()} opened: its requests fail, so it gets none for a while."
+    if change.after == CircuitState.HALF_OPEN:
+        return f"The circuit of {name.lower()} is half open: single requests test it."
+    return f"The circuit of {name.lower()} closed: its requests succeed again."
+
+
+def _health(change: Change) -> str:
+    name = _name(change.role)
+    if change.after == "up":
+        return f"{name} answers" + (" again: it is up." if change.before == "down" else ": it is up.")
+    if change.after == "down":
+        return f"{name} is down: it does not answer, so requests go to the other backend."
+    return f"The health of {name.lower()} is not known."
+
+
+def _pin(change: Change) -> str:
+    if change.role is None:
+        return "An operator took the pin back: the policy decides again."
+    return f"An operator pinned everything to {change.role}; the other is only its failover."
+
+
+def _drain(change: Change) -> str:
+    name = _name(change.role)
+    if change.after == "true":
+        return f"An operator drains {name.lower()}: it gets nothing new, what runs there goes on."
+    return f"An operator took {name.lower()} back into service."
+
+
+def _learning(_: Change) -> str:
+    return "What was learned of the speeds did harm and is put aside: routing goes by the curves as measured."
+
+
+_TOLD = {
+    ChangeKind.CIRCUIT: _circuit,
+    ChangeKind.HEALTH: _health,
+    ChangeKind.PIN: _pin,
+    ChangeKind.DRAIN: _drain,
+    ChangeKind.LEARNING: _learning,
+}
+
+
+def _name(role: Role | None) -> str:
+    return "The proxy" if role is None else role.value.capitalize()

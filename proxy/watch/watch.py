@@ -1,0 +1,178 @@
+"""Holds history, journal and stream of one proxy, and turns once a second.
+
+Without readers a turn is one sample and a look at who is eligible. What a request meets of this is one append.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from proxy import tasks
+from proxy.dispatch import Desk
+from proxy.metrics import Metrics
+from proxy.model import Change, DecisionRecord, EngineFacts, RequestFacts, Role
+from proxy.protocol.agreement import Disagreement
+from proxy.telling import why_out
+from proxy.watch import sentences
+from proxy.watch.history import STEP_S, History, Sample, row
+from proxy.watch.journal import Entry, Journal, Number
+from proxy.watch.remembered import told_decision
+from proxy.watch.stream import Stream, event
+
+# Decisions that a turn shows; beyond some twenty a second nobody can read them, and they are counted.
+MAX_SHOWN = 20
+# Turns after which readers get the state though nothing in it has changed: ages and drift grow meanwhile.
+STATE_EVERY = 5
+# What of the state changes by itself all the time.
+_RESTLESS = frozenset(
+    {"regime_age_s", "circuit_age_s", "oldest_s", "engine_age_s", "smoothed", "learning", "held_body_bytes", "drift"}
+)
+
+
+class Watch:
+    """What operators see of one proxy. `status` is the status as JSON tells it."""
+
+    def __init__(
+        self, desk: Desk, metrics: Metrics, waiting: Callable[[], int], status: Callable[[], dict[str, Any]]
+    ) -> None:
+        self.history = History(desk, metrics.totals, waiting)
+        self.journal = Journal()
+        self.stream = Stream()
+        self._desk = desk
+        self._status = status
+        self._keeper: asyncio.Task[None] | None = None
+        self._eligible: dict[str, bool] = {}
+        self._engines: dict[str, EngineFacts] = {}
+        self._disagreements: tuple[str, ...] = ()
+        self._told = 0  # entries of the journal that readers have had
+        self._told_at_s = desk.clock()
+        self._told_state: Any = None
+        self._quiet_turns = 0
+
+    # ------------------------------------------------------------ life
+
+    def start(self, *, every_s: float = STEP_S) -> None:
+        """Begin to take samples."""
+        self._look_who_is_eligible()
+        self._keeper = tasks.spawn(self._run(every_s), name="watch")
+
+    async def stop(self) -> None:
+        """End the streams and the task."""
+        self.stream.close()
+        await tasks.end(self._keeper)
+
+    async def _run(self, every_s: float) -> None:
+        due_s = self._desk.clock()
+        while True:
+            due_s = max(due_s + every_s, self._desk.clock())
+            await asyncio.sleep(due_s - self._desk.clock())
+            self.turn()
+
+    # ------------------------------------------------------------ what happens
+
+    def changed(self, change: Change) -> None:
+        """Note a change of regime, circuit, health, pin, drain or learning."""
+        desk = self._desk
+        first, second = desk.backends
+        counts = first.book.in_flight, second.book.in_flight
+        self.journal.write(sentences.of_change(change, desk.rules, desk.regime, counts, desk.clock()))
+
+    def note(self, kind: str, sentence: str, role: Role | None = None, **numbers: Number) -> None:
+        """Note anything else."""
+        self.journal.write(Entry(self._desk.clock(), kind, role, sentence, numbers))
+
+    def engine_seen(self, role: Role, url: str, facts: EngineFacts) -> None:
+        """Note an engine that tells what it is, once as long as it tells the same."""
+        before = self._engines.get(url)
+        if before == facts:
+            return
+        self._engines[url] = facts
+        kind = "engine_seen" if before is None else "engine_changed"
+        parts = [facts.model or "an unnamed model", f"version {facts.version}" if facts.version else "no version told"]
+        if facts.speculative_algorithm:
+            parts.append(f"speculating by {facts.speculative_algorithm}")
+        verb = "serves" if before is None else "has begun anew or changed, and serves"
+        self.note(kind, f"The engine of {role} {verb} {', '.join(parts)}.", role, url=url, version=facts.version)
+
+    def disagree(self, found: list[Disagreement]) -> None:
+        """Note what the two engines disagree on, once as long as it is the same."""
+        codes = tuple(each.code for each in found)
+        if codes != self._disagreements:
+            for each in found:
+                self.note("disagreement", each.message, code=each.code)
+        self._disagreements = codes
+
+    # ------------------------------------------------------------ what is seen
+
+    def offset_s(self) -> float:
+        """What makes unix seconds of the desk's monotonic ones."""
+        return time.time() - self._desk.clock()  # noqa: TID251 - people want to know when, not how long ago
+
+    def decisions(self) -> list[tuple[float, DecisionRecord]]:
+        """Recent decisions with their unix seconds, oldest first."""
+        offset_s = self.offset_s()
+        return [(record.at_s + offset_s, record) for record in self._desk.ring]
+
+    def settled(self, request_id: str) -> RequestFacts | None:
+        """What a request ended with, while that is remembered."""
+        found = self._desk.settled.of(request_id)
+        return None if found is None else found.facts
+
+    # ------------------------------------------------------------ a turn
+
+    def turn(self) -> None:
+        """One step: a sample, and what readers are told."""
+        sample = self.history.take()
+        self._look_who_is_eligible()
+        if self.stream.readers:
+            self.stream.publish(self._news(sample))
+        self._told, self._told_at_s = self.journal.written, sample.at_s
+
+    def first(self) -> bytes:
+        """What a new reader gets at once."""
+        return event("state", self._status())
+
+    def _news(self, sample: Sample) -> bytes:
+        offset_s = self.offset_s()
+        parts = [event("sample", row(sample, offset_s))]
+        fresh = self.journal.newest(self.journal.written - self._told)
+        parts += [event("journal", entry.told(offset_s)) for entry in reversed(fresh)]
+        count = sample.speculative_requests + sample.baseline_requests
+        if count:
+            parts.append(event("decisions", {"count": count, "shown": self._shown(offset_s)}))
+        self._quiet_turns += 1
+        status = self._status()
+        state = steady(status)
+        if state != self._told_state or self._quiet_turns >= STATE_EVERY:
+            self._told_state, self._quiet_turns = state, 0
+            parts.append(event("state", status))
+        return b"".join(parts)
+
+    def _shown(self, offset_s: float) -> list[dict[str, Any]]:
+        """The newest decisions since the last turn, newest first."""
+        shown: list[dict[str, Any]] = []
+        for record in reversed(self._desk.ring):
+            if record.at_s <= self._told_at_s or len(shown) == MAX_SHOWN:
+                break
+            shown.append(told_decision(record.at_s + offset_s, record))
+        return shown
+
+    def _look_who_is_eligible(self) -> None:
+        desk = self._desk
+        now_s = desk.clock()
+        for backend in desk.backends:
+            eligible = backend.eligible(desk.plan.breaker, now_s)
+            before, self._eligible[backend.url] = self._eligible.get(backend.url), eligible
+            if before is not None and before is not eligible:
+                name = backend.role.value.capitalize()
+                why = why_out(backend.out(desk.plan.breaker, now_s))
+                what = "takes requests again" if eligible else f"takes no requests: it {why}"
+                self.note("eligible", f"{name} {what}.", backend.role, eligible=float(eligible))
+
+
+def steady(told: Any) -> Any:
+    """What of a status is compared to know whether it has changed."""
+    if isinstance(told, dict):
+        return {key: steady(value) for key, value in told.items() if key not in _RESTLESS}
+    return [steady(each) for each in told] if isinstance(told, list | tuple) else told

@@ -1,0 +1,145 @@
+// The charts over time: which there are, what they show under which policy, and the moment that is read in all of them.
+
+import { at, make, say } from "./dom.js";
+import { TimeChart } from "./timechart.js";
+import { latest, length, mean, nearest, store, total } from "./store.js";
+import { ago, clock, duration, figure, percent, several } from "./words.js";
+
+// Requests a second are counted over so many samples: single seconds jump too much to be read.
+const SMOOTH = 5;
+const REGIMES = ["threshold", "consolidate"];
+const bounded = (state) => state?.policy === "threshold" || state?.policy === "overflow";
+const column = (name) => (columns) => columns[name] ?? [];
+
+const pair = (name, extra = {}) => [
+  { label: "speculative", style: "speculative", values: column(`speculative_${name}`), ...extra },
+  { label: "baseline", style: "baseline", values: column(`baseline_${name}`), ...extra },
+];
+
+const rate = (name) => (columns) => {
+  const counts = columns[name] ?? [];
+  let sum = 0;
+  return counts.map((count, index) => {
+    sum += count - (index >= SMOOTH ? counts[index - SMOOTH] : 0);
+    return sum / Math.min(index + 1, SMOOTH) / store.step_s;
+  });
+};
+
+const DEFINITIONS = [
+  {
+    title: "In flight, sequences",
+    tall: true,
+    least: 4,
+    unit: figure,
+    axis: figure,
+    lines: [
+      ...pair("in_flight", { stepped: true }),
+      { label: "smoothed total", style: "smoothed", values: column("smoothed"), shown: (state) => state?.policy === "threshold" },
+      { label: "leave_at", style: "bound", values: column("leave_at"), shown: bounded },
+      { label: "enter_at", style: "bound", values: column("enter_at"), shown: (state) => state?.policy === "threshold" },
+      { label: "waiting", style: "quiet", values: column("waiting"), shown: () => (store.columns.waiting ?? []).some((count) => count > 0) },
+    ],
+    strip: favoured,
+  },
+  {
+    title: "Requests a second",
+    least: 1,
+    unit: figure,
+    axis: figure,
+    lines: [
+      { label: "speculative", style: "speculative", values: rate("speculative_requests") },
+      { label: "baseline", style: "baseline", values: rate("baseline_requests") },
+      { label: "failed", style: "alarm", values: rate("failures"), shown: () => (store.columns.failures ?? []).some((count) => count > 0) },
+      { label: "refused", style: "quiet", values: rate("refused"), shown: () => (store.columns.refused ?? []).some((count) => count > 0) },
+    ],
+  },
+  { title: "Output tokens a second", least: 10, unit: figure, axis: figure, lines: pair("tok_s") },
+  { title: "Time to first token", least: 0.01, unit: duration, axis: duration, lines: pair("ttft_s", { points: true }) },
+  { title: "Time for each further token", least: 0.001, unit: duration, axis: duration, lines: pair("tpot_s", { points: true }) },
+];
+
+/** The favoured role of each sample: the regime, or where most requests went for policies that have none. */
+export function favoured(columns) {
+  if (REGIMES.includes(store.state?.policy) && !store.state?.pinned) return columns.regime ?? [];
+  let last = null;
+  return (columns.speculative_requests ?? []).map((ours, index) => {
+    const theirs = columns.baseline_requests[index];
+    if (ours !== theirs) last = ours > theirs ? "speculative" : "baseline";
+    return last;
+  });
+}
+
+/** All charts. `entries()` gives what is marked on the time axis. */
+export class Charts {
+  constructor(entries) {
+    this.span = 900;
+    this.kept = null;
+    this.entries = entries;
+    this.pointing = null;
+    this.all = DEFINITIONS.map((definition) => new TimeChart(definition, this));
+    this.hint = at("instant").textContent;
+    at("chart-grid").append(...this.all.map((chart) => chart.element), this.#legend());
+  }
+
+  build() {
+    for (const chart of this.all) chart.build();
+  }
+
+  draw() {
+    for (const chart of this.all) chart.draw();
+    this.#read();
+  }
+
+  /** Where the cursor is; null: nowhere. */
+  pointed(at_s) {
+    this.pointing = at_s;
+    this.#read();
+  }
+
+  /** Keep a moment, or none. */
+  keep(at_s) {
+    this.kept = at_s === this.kept ? null : at_s;
+    for (const chart of this.all) {
+      chart.tell(this.kept);
+      chart.u?.redraw(false);
+    }
+    this.#read();
+  }
+
+  /** Show a moment that may lie before the span in view; awaits nothing, `spanTo` widens it. */
+  show(at_s, spanTo) {
+    const back = latest() - at_s;
+    if (back > this.span - 20) spanTo(back > 880 ? 1800 : 900);
+    if (this.kept !== at_s) this.keep(at_s);
+  }
+
+  #read() {
+    const at_s = this.pointing ?? this.kept;
+    say(at("instant"), at_s === null || !length() ? this.hint : moment(at_s));
+    at("instant").classList.toggle("quiet", at_s === null);
+  }
+
+  #legend() {
+    return make("p", {
+      class: "quiet key",
+      text:
+        "The strip below the first chart: solid where speculative is favoured, hatched where baseline is (without a regime, where most requests went). " +
+        "Letters on top are journal entries: R regime, T turn of the traffic, H health, C circuit, E eligible, P pin, D drain, F configuration, N engine, L learning, ! warning, S start and stop.",
+    });
+  }
+}
+
+/** One moment in words. */
+function moment(at_s) {
+  const index = nearest(at_s);
+  const columns = store.columns;
+  const value = (name) => columns[name][index];
+  const [ours, theirs] = [total("speculative_requests", index - 9, index + 1), total("baseline_requests", index - 9, index + 1)];
+  const split = ours + theirs ? `, ${percent(ours / (ours + theirs))} of ${several(ours + theirs, "request")} in ten seconds to speculative` : ", no requests in ten seconds";
+  const speeds = ["speculative", "baseline"].map((role) => `${role} ${figure(mean(`${role}_tok_s`, index - 4, index + 1))}`);
+  const waiting = value("waiting") ? `, ${several(value("waiting"), "request")} waiting` : "";
+  return (
+    `${clock(value("at_s"))}, ${ago(latest() - value("at_s"))}: ${value("speculative_in_flight")} in flight on speculative, ` +
+    `${value("baseline_in_flight")} on baseline${waiting}${split}; output tok/s ${speeds.join(", ")}.`
+  );
+}

@@ -1,0 +1,190 @@
+// Speed by load: the measured curves with their intervals, the crossover band, what was seen lately, and where each
+// backend works now. Without curves only what was seen is there.
+
+import { make, mark, say } from "./dom.js";
+import { axisOf, colours, hatched, shape } from "./paint.js";
+import { length, mean, store } from "./store.js";
+import { figure, ROLES } from "./words.js";
+
+const SEEN = 900; // samples that are shown as dots: a quarter of an hour
+const NOW = 5; // samples that make an operating point
+const POWERS = Array.from({ length: 16 }, (_, power) => 2 ** power);
+
+export class CurveChart {
+  constructor(element) {
+    this.context = 0;
+    this.choice = make("select", { "aria-label": "Length of context", onchange: () => this.#choose() });
+    this.values = Object.fromEntries(ROLES.map((role) => [role, make("b", { text: "–" })]));
+    const items = ROLES.map((role) => make("li", {}, mark(role), make("span", { text: `${role} now` }), this.values[role]));
+    this.text = make("p", { class: "quiet", text: "" });
+    this.plot = make("div", { class: "plot", role: "img", "aria-label": "Speed by load" });
+    element.append(
+      make("figure", { class: "chart tall" }, make("figcaption", {}, make("h3", { text: "Output tok/s by sequences in flight" }), this.choice, make("ul", {}, ...items)), this.plot),
+      this.text,
+    );
+    new ResizeObserver(() => this.#fit()).observe(this.plot);
+  }
+
+  build() {
+    const contexts = store.curves?.contexts ?? [];
+    this.choice.replaceChildren(...contexts.map((each, at) => make("option", { value: at, text: `${figure(each.context_tokens)} tokens of context` })));
+    this.choice.hidden = contexts.length < 2;
+    this.choice.value = String(this.context);
+    this.ink = colours();
+    this.u?.destroy();
+    const data = this.#data();
+    this.u = new uPlot(this.#options(), data, this.plot);
+    say(this.text, this.#words(contexts));
+    this.draw();
+  }
+
+  draw() {
+    if (!this.u) return;
+    this.points = Object.fromEntries(ROLES.map((role) => [role, this.#now(role)]));
+    for (const role of ROLES) {
+      const point = this.points[role];
+      say(this.values[role], point ? `${figure(point.tok_s)} tok/s at ${figure(point.in_flight)}` : "idle");
+    }
+    const told = ROLES.map((role) => `${role} ${this.values[role].textContent}`).join(", ");
+    this.plot.setAttribute("aria-label", `Output tok/s by sequences in flight, now: ${told}. ${this.text.textContent}`);
+    this.u.setData(this.#data());
+  }
+
+  #choose() {
+    this.context = Number(this.choice.value);
+    this.build();
+  }
+
+  get #measured() {
+    return store.curves?.contexts?.[this.context] ?? null;
+  }
+
+  #now(role) {
+    const end = length();
+    const in_flight = mean(`${role}_in_flight`, end - NOW, end);
+    const tok_s = mean(`${role}_tok_s`, end - NOW, end);
+    return in_flight && tok_s !== null ? { in_flight, tok_s } : null;
+  }
+
+  #words(contexts) {
+    if (!contexts.length) {
+      return (
+        "Nothing was measured here: small shapes are what the last quarter of an hour has shown. " +
+        "scripts/calibrate crossover.yaml measures both backends and says where they cross; name its curves.yaml as routing.curves_file."
+      );
+    }
+    const band = this.#measured?.band;
+    const about = band ? `The band from ${figure(band.enter_at)} to ${figure(band.leave_at)} in flight is where the two hardly differ. ` : "";
+    return `Lines are what was measured (${store.curves.measured_at.slice(0, 16).replace("T", " ")}), whiskers its intervals. Small shapes are what the last quarter of an hour has shown, large ones now. ${about}`;
+  }
+
+  #data() {
+    const curves = ROLES.map((role) => new Map((this.#measured?.[role] ?? []).map((point) => [point.in_flight, point.tok_s])));
+    const xs = [...new Set(curves.flatMap((curve) => [...curve.keys()]))].sort((one, two) => one - two);
+    if (!xs.length) return [[1, 64], [null, null], [null, null]];
+    return [xs, ...curves.map((curve) => xs.map((x) => curve.get(x) ?? null))];
+  }
+
+  #range() {
+    const [xs] = this.#data();
+    const seen = ROLES.flatMap((role) => (store.columns[`${role}_in_flight`] ?? []).slice(-SEEN));
+    return [0.8, Math.max(xs.at(-1), 8, ...seen) * 1.2];
+  }
+
+  #most() {
+    const measured = ROLES.flatMap((role) => (this.#measured?.[role] ?? []).map((point) => point.high ?? point.tok_s));
+    const seen = ROLES.flatMap((role) => (store.columns[`${role}_tok_s`] ?? []).slice(-SEEN).map((value) => value ?? 0));
+    return Math.max(10, ...measured, ...seen) * 1.08;
+  }
+
+  #options() {
+    const { ink } = this;
+    const axis = axisOf(ink);
+    const line = (role, dash) => ({ label: role, stroke: ink[role], width: 2, dash, spanGaps: true, points: { show: false } });
+    return {
+      ...this.#size(),
+      legend: { show: false },
+      padding: [10, 14, 0, 0],
+      cursor: { show: false },
+      scales: { x: { time: false, distr: 3, log: 2, range: () => this.#range() }, y: { range: () => [0, this.#most()] } },
+      axes: [
+        { ...axis, size: axis.height, splits: (_, __, least, most) => POWERS.filter((value) => value >= least && value <= most), filter: (_, splits) => splits, values: (_, splits) => splits.map(figure) },
+        { ...axis, values: (_, splits) => splits.map(figure) },
+      ],
+      series: [{}, line("speculative", []), line("baseline", [7, 4])],
+      hooks: { drawClear: [(u) => this.#behind(u)], draw: [(u) => this.#before(u)] },
+    };
+  }
+
+  /** The crossover band, behind the lines. */
+  #behind(u) {
+    const band = this.#measured?.band;
+    if (!band) return;
+    const { ctx: context, bbox } = u;
+    const x = (value) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, u.valToPos(value, "x", true)));
+    const [left, right] = [x(band.enter_at), x(band.leave_at)];
+    context.save();
+    context.globalAlpha = 0.45;
+    context.fillStyle = hatched(context, this.ink.line, false);
+    context.fillRect(left, bbox.top, right - left, bbox.height);
+    context.globalAlpha = 1;
+    context.fillStyle = this.ink.ink;
+    context.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.fillText("crossover", (left + right) / 2, bbox.top + 13 * devicePixelRatio);
+    context.restore();
+  }
+
+  /** Intervals, what was seen, and where the backends work now, before the lines. */
+  #before(u) {
+    const { ctx: context, bbox } = u;
+    const ratio = devicePixelRatio;
+    const spot = (x, y) => [u.valToPos(x, "x", true), u.valToPos(y, "y", true)];
+    context.save();
+    context.beginPath();
+    context.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    context.clip();
+    for (const role of ROLES) {
+      const colour = this.ink[role];
+      this.#whiskers(context, spot, role, colour, ratio);
+      context.globalAlpha = 0.3;
+      const counts = (store.columns[`${role}_in_flight`] ?? []).slice(-SEEN);
+      const speeds = (store.columns[`${role}_tok_s`] ?? []).slice(-SEEN);
+      counts.forEach((count, at) => {
+        if (count > 0 && speeds[at] !== null) shape(context, role, ...spot(count, speeds[at]), 2.6 * ratio, { colour });
+      });
+      context.globalAlpha = 1;
+    }
+    for (const role of ROLES) {
+      const point = this.points?.[role];
+      if (point) shape(context, role, ...spot(Math.max(point.in_flight, 0.82), point.tok_s), 8 * ratio, { colour: this.ink[role], paper: this.ink.ink });
+    }
+    context.restore();
+  }
+
+  #whiskers(context, spot, role, colour, ratio) {
+    context.strokeStyle = colour;
+    context.lineWidth = 1.2 * ratio;
+    for (const point of this.#measured?.[role] ?? []) {
+      const [x, y] = spot(point.in_flight, point.tok_s);
+      shape(context, role, x, y, 3.4 * ratio, { colour });
+      if (point.low === null || point.high === null) continue;
+      const [, top] = spot(point.in_flight, point.high);
+      const [, bottom] = spot(point.in_flight, point.low);
+      context.beginPath();
+      context.moveTo(x, top);
+      context.lineTo(x, bottom);
+      context.stroke();
+    }
+  }
+
+  #size() {
+    return { width: Math.max(200, this.plot.clientWidth), height: Math.max(120, this.plot.clientHeight) };
+  }
+
+  #fit() {
+    if (!this.u || !this.plot.clientWidth) return;
+    const size = this.#size();
+    if (size.width !== this.u.width || size.height !== this.u.height) this.u.setSize(size);
+  }
+}

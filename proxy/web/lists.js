@@ -1,0 +1,60 @@
+// The journal, and the story: what of it changed the traffic, together with the turns that are seen in the history.
+
+import { at, make, say } from "./dom.js";
+import { LETTERS } from "./paint.js";
+import { latest, store } from "./store.js";
+import { turns } from "./turns.js";
+import { ago, clock } from "./words.js";
+
+// What changes where requests go.
+const MOVES = new Set(["regime", "circuit", "health", "eligible", "pin", "drain", "reload", "learning", "started", "draining"]);
+const MAX_SHOWN = 100;
+const WORDS = {
+  regime: "regime", circuit: "circuit", health: "health", eligible: "eligible", pin: "pin", drain: "drain",
+  reload: "configuration", reload_failed: "configuration refused", engine_seen: "engine", engine_changed: "engine changed",
+  learning: "learning", disagreement: "warning", caution: "warning", started: "start", draining: "stop", turn: "seen in the charts",
+};
+
+let found = [];
+
+/** Look for turns anew; they are marked on the charts as well. */
+export function lookForTurns() {
+  found = turns();
+}
+
+/** What is marked on the charts, oldest first. */
+export function marked() {
+  return [...store.entries.filter((entry) => MOVES.has(entry.kind) || entry.kind === "engine_changed"), ...found].sort((one, two) => one.at_s - two.at_s);
+}
+
+/** Show both lists; `choose(at_s)` shows a moment in the charts. */
+export function tellLists(choose) {
+  const story = marked().reverse().slice(0, MAX_SHOWN);
+  fill(at("story"), story, choose, "Nothing has changed where requests go since this page knows.");
+  fill(at("entries"), store.entries.slice(0, MAX_SHOWN), choose, "Nothing is noted yet.");
+}
+
+/** How long ago is said anew, without new lines. */
+export function tellAges() {
+  for (const element of document.querySelectorAll("[data-ago]")) say(element, ago(latest() - Number(element.dataset.ago)));
+}
+
+function fill(list, entries, choose, none) {
+  const key = entries.map((entry) => `${entry.at_s}${entry.kind}`).join();
+  if (list.dataset.key === key && list.children.length) return;
+  list.dataset.key = key;
+  list.replaceChildren(...(entries.length ? entries.map((entry) => line(entry, choose)) : [make("li", { class: "quiet", text: none })]));
+}
+
+function line(entry, choose) {
+  const when = make("button", { type: "button", class: "when", onclick: () => choose(entry.at_s), title: "Show this moment in the charts", text: clock(entry.at_s) });
+  return make(
+    "li",
+    { class: `entry ${entry.kind}` },
+    make("span", { class: "letter", "aria-hidden": "true", text: LETTERS[entry.kind] ?? "·" }),
+    when,
+    make("span", { class: "quiet age", "data-ago": entry.at_s, text: ago(latest() - entry.at_s) }),
+    make("span", { class: "kind", text: WORDS[entry.kind] ?? entry.kind }),
+    make("span", { class: "what", text: entry.sentence }),
+  );
+}

@@ -1,0 +1,204 @@
+// The page: a look at the start, the stream from then on, and who shows what of it. Each part is in a file of its own.
+
+import { beginActions } from "./actions.js";
+import { beginBackends, tellBackends } from "./backends.js";
+import { Charts } from "./charts.js";
+import { CurveChart } from "./curvechart.js";
+import { beginDecisions, tellDecisions, tellHeads, tellRate } from "./decisions.js";
+import { at, make, named, say } from "./dom.js";
+import { follow, get } from "./feed.js";
+import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
+import { beginSettings, tellSettings } from "./settings.js";
+import { add, decide, fill, latest, length, mean, note, store, total } from "./store.js";
+import { tellVerdict } from "./verdict.js";
+import { ago, cost, figure, other, percent, several, span, why } from "./words.js";
+
+// The curves change by reloads and by learning; the settings by reloads.
+const LOOK_AGAIN_MS = 60_000;
+
+const charts = new Charts(marked);
+const curve = new CurveChart(at("curve"));
+const choose = (at_s) => {
+  charts.show(at_s, setSpan);
+  at("charts").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+};
+
+async function look() {
+  const [history, journal, decisions, curves, state] = await Promise.all(
+    [`history?seconds=${charts.span}`, "journal?limit=200", "decisions?limit=60", "curves", "status"].map((path) => get(path)),
+  );
+  fill(history);
+  store.entries = journal.events;
+  store.decisions = decisions.decisions;
+  store.curves = curves;
+  store.state = state;
+}
+
+function show() {
+  document.body.classList.add("ready");
+  lookForTurns();
+  charts.build();
+  curve.build();
+  tellAll();
+  tellSettings().catch((error) => say(at("differences"), error.message));
+}
+
+function tellAll() {
+  tellState();
+  tellMoment();
+  tellDecisions();
+  tellLists(choose);
+}
+
+function tellState() {
+  const { state } = store;
+  say(at("now"), state.sentence);
+  say(at("version"), `${state.version}, ${state.phase}`);
+  tellHeads(state.policy);
+  tellBackends();
+}
+
+/** What changes with every sample. */
+function tellMoment() {
+  const end = length();
+  const tokens = (role) => figure(mean(`${role}_tok_s`, end - 5, end));
+  const now = (name) => store.columns[name]?.at(-1) ?? 0;
+  const { state } = store;
+  const facts = [
+    [named("speculative"), `${figure(now("speculative_in_flight"))} in flight`, `${tokens("speculative")} tok/s`],
+    [named("baseline"), `${figure(now("baseline_in_flight"))} in flight`, `${tokens("baseline")} tok/s`],
+    ["Waiting", several(now("waiting"), "request"), ""],
+    ["Policy", state.pinned ? `pinned to ${state.pinned}` : state.policy, regime(state)],
+  ];
+  const list = at("figures");
+  if (!list.children.length) {
+    list.append(...facts.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"), make("dd", { class: "quiet" }))));
+  }
+  facts.forEach(([, value, more], index) => {
+    say(list.children[index].children[1], value);
+    say(list.children[index].children[2], more);
+  });
+  tellShare(end);
+  tellVerdict();
+}
+
+/** Where the requests of the last minute went, and what changed last. */
+function tellShare(end) {
+  const [ours, theirs] = ["speculative", "baseline"].map((role) => total(`${role}_requests`, end - 60, end));
+  const all = ours + theirs;
+  [ours, theirs].forEach((count, index) => {
+    at("share").children[index].style.width = all ? `${(count / all) * 100}%` : "0";
+  });
+  say(at("share-words"), all ? `Of ${several(all, "request")} in the last minute ${percent(ours / all)} went to speculative, ${percent(theirs / all)} to baseline.` : "No request in the last minute.");
+  say(at("latest"), store.decisions.length ? latestOne(store.decisions[0]) : "");
+  const last = marked().at(-1);
+  say(at("last"), last ? `Last change, ${ago(latest() - last.at_s)}: ${last.sentence}` : "");
+}
+
+/** The newest decision in words. */
+function latestOne(decision) {
+  const { because, role } = decision;
+  const costs = [role, other(role)].map((each) => `${cost(because, each)} on ${each}`);
+  const known = because.speculative_cost_s !== null || because.baseline_cost_s !== null;
+  const told = known ? ` (${because.policy === "consolidate" ? "an answer would take" : "cost"} ${costs.join(", ")})` : "";
+  return `The latest request, ${ago(latest() - decision.at_s)}, went to ${role}: ${why(decision)}${told}.`;
+}
+
+function regime(state) {
+  if (!["threshold", "consolidate"].includes(state.policy)) return "each request by itself";
+  return `${state.regime} favoured since ${span(state.regime_age_s)}`;
+}
+
+const hear = {
+  sample(row) {
+    if (!add(row) || document.hidden) return;
+    store.decided = total("speculative_requests", length() - 1, length()) + total("baseline_requests", length() - 1, length());
+    tellRate();
+    lookForTurns();
+    charts.draw();
+    curve.draw();
+    tellMoment();
+    tellLists(choose);
+    tellAges();
+  },
+  journal(entry) {
+    note(entry);
+    say(at("said"), entry.sentence);
+    if (entry.kind.startsWith("reload")) again();
+  },
+  decisions(told) {
+    decide(told);
+    if (!document.hidden) tellDecisions();
+  },
+  state(state) {
+    store.state = state;
+    if (!document.hidden) tellState();
+  },
+};
+
+function again() {
+  get("curves")
+    .then((curves) => {
+      const changed = JSON.stringify(curves.contexts) !== JSON.stringify(store.curves?.contexts);
+      store.curves = curves;
+      if (changed) curve.build();
+    })
+    .catch(() => {}); // the stream tells when the proxy is gone
+  tellSettings().catch(() => {});
+}
+
+// ---------------------------------------------------------------- what a person chooses
+
+async function setSpan(seconds) {
+  charts.span = Number(seconds);
+  const button = document.querySelector(`input[name=span][value="${charts.span}"]`);
+  if (button) button.checked = true;
+  try {
+    fill(await get(`history?seconds=${charts.span}`));
+    lookForTurns();
+    charts.draw();
+  } catch {
+    charts.draw();
+  }
+}
+
+const THEMES = ["auto", "light", "dark"];
+
+function setTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  say(at("theme"), `Theme: ${theme}`);
+  try {
+    localStorage.setItem("theme", theme);
+  } catch {
+    // It holds for this view then.
+  }
+  if (length()) {
+    charts.build();
+    curve.build();
+  }
+}
+
+for (const radio of document.querySelectorAll("input[name=span]")) radio.addEventListener("change", () => setSpan(radio.value));
+at("theme").addEventListener("click", () => {
+  const now = document.documentElement.dataset.theme ?? "auto";
+  setTheme(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
+});
+say(at("theme"), `Theme: ${document.documentElement.dataset.theme ?? "auto"}`);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => length() && (charts.build(), curve.build()));
+document.addEventListener("visibilitychange", () => !document.hidden && length() && (charts.draw(), curve.draw(), tellAll()));
+
+beginActions(() => again());
+beginBackends();
+beginDecisions();
+beginSettings();
+setInterval(again, LOOK_AGAIN_MS);
+follow({
+  look,
+  show,
+  hear,
+  link(state, words) {
+    at("link").dataset.state = state;
+    say(at("link"), words);
+  },
+});

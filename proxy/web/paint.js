@@ -1,0 +1,130 @@
+// What is drawn on charts beside lines: the strip of the favoured role, marks of the journal, shapes of roles, hatching.
+
+/** The colours in force, by their names in style.css. */
+export function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name) => style.getPropertyValue(`--${name}`).trim();
+  const names = ["ink", "quiet", "line", "grid", "paper", "speculative", "baseline", "bound", "alarm"];
+  return Object.fromEntries(names.map((name) => [name, of(name)]));
+}
+
+const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+
+/** How axes look, in the size of the page's text: `size` is the width of one at the side, `height` of one below. */
+export function axisOf(ink) {
+  const look = { stroke: ink.quiet, grid: { stroke: ink.grid, width: 1 }, ticks: { show: false } };
+  return { ...look, font: `${rem() * 0.78}px system-ui, sans-serif`, size: rem() * 3.8, height: rem() * 1.7, gap: rem() * 0.3 };
+}
+
+/** The letter by which a mark is read without colour, by the kind of its entry. */
+export const LETTERS = {
+  regime: "R", circuit: "C", health: "H", eligible: "E", pin: "P", drain: "D", reload: "F", reload_failed: "F",
+  engine_seen: "N", engine_changed: "N", learning: "L", disagreement: "!", caution: "!", started: "S", draining: "S",
+  turn: "T",
+};
+
+/** A pattern of slanting lines, the other way round for the baseline: told apart without colour. */
+export function hatched(context, colour, leaning) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const pen = tile.getContext("2d");
+  pen.strokeStyle = colour;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  for (const shift of [-8, 0, 8]) {
+    pen.moveTo(leaning ? shift : shift + 8, 0);
+    pen.lineTo(leaning ? shift + 8 : shift, 8);
+  }
+  pen.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+/** A role's shape at a point of the canvas: a diamond or a circle of `size` pixels, filled or hollow. */
+export function shape(context, role, x, y, size, { colour, paper = null }) {
+  context.beginPath();
+  if (role === "speculative") {
+    context.moveTo(x, y - size);
+    context.lineTo(x + size, y);
+    context.lineTo(x, y + size);
+    context.lineTo(x - size, y);
+    context.closePath();
+  } else context.arc(x, y, size * 0.85, 0, Math.PI * 2);
+  context.fillStyle = colour;
+  context.fill();
+  if (paper) {
+    context.strokeStyle = paper;
+    context.lineWidth = Math.max(1.5, size / 4);
+    context.stroke();
+  }
+}
+
+/** The strip below the plot: who was favoured, solid for speculative and hatched for baseline. */
+export function strip(u, instants, roles, ink) {
+  const { ctx: context, bbox } = u;
+  const height = 7 * devicePixelRatio;
+  const top = bbox.top + bbox.height - height;
+  const fills = { speculative: ink.speculative, baseline: hatched(context, ink.baseline, true) };
+  const x = (at) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, u.valToPos(instants[at], "x", true)));
+  context.save();
+  let from = 0;
+  for (let at = 1; at <= roles.length; at += 1) {
+    if (at < roles.length && roles[at] === roles[from]) continue;
+    const [left, right] = [x(from), x(Math.min(at, roles.length - 1))];
+    if (roles[from] && right > left) {
+      context.fillStyle = ink.paper;
+      context.fillRect(left, top, right - left, height);
+      context.fillStyle = fills[roles[from]];
+      context.fillRect(left, top, right - left, height);
+    }
+    from = at;
+  }
+  context.restore();
+}
+
+/** Marks of entries at the top of the plot, each a letter in a box over a thin line; near ones share a box. */
+export function marks(u, entries, ink, letters) {
+  const { ctx: context, bbox } = u;
+  const ratio = devicePixelRatio;
+  const size = Math.round(0.95 * rem() * ratio);
+  let last = Number.NEGATIVE_INFINITY;
+  context.save();
+  context.font = `600 ${size * 0.72}px system-ui, sans-serif`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (const entry of entries) {
+    const x = Math.round(u.valToPos(entry.at_s, "x", true));
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    context.strokeStyle = ink.quiet;
+    context.lineWidth = ratio;
+    context.setLineDash([2 * ratio, 3 * ratio]);
+    context.beginPath();
+    context.moveTo(x, bbox.top + size);
+    context.lineTo(x, bbox.top + bbox.height);
+    context.stroke();
+    if (!letters || x - last < size + ratio) continue;
+    last = x;
+    context.setLineDash([]);
+    context.fillStyle = ink.paper;
+    context.strokeStyle = ink.quiet;
+    context.fillRect(x - size / 2, bbox.top, size, size);
+    context.strokeRect(x - size / 2, bbox.top, size, size);
+    context.fillStyle = ink.ink;
+    context.fillText(LETTERS[entry.kind] ?? "·", x, bbox.top + size / 2 + ratio / 2);
+  }
+  context.restore();
+}
+
+/** A kept moment: a solid line over the whole height. */
+export function kept(u, at_s, ink) {
+  const { ctx: context, bbox } = u;
+  const x = Math.round(u.valToPos(at_s, "x", true));
+  if (x < bbox.left || x > bbox.left + bbox.width) return;
+  context.save();
+  context.strokeStyle = ink.ink;
+  context.lineWidth = 1.5 * devicePixelRatio;
+  context.beginPath();
+  context.moveTo(x, bbox.top);
+  context.lineTo(x, bbox.top + bbox.height);
+  context.stroke();
+  context.restore();
+}

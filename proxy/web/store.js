@@ -1,0 +1,92 @@
+// What the page knows: half an hour of columns, the newest decisions and journal entries, the last state. No drawing.
+
+const MAX_SAMPLES = 1800;
+// As many decisions as a person looks back over; at ten thousand a minute the stream shows twenty a second.
+const MAX_DECISIONS = 200;
+const MAX_ENTRIES = 500;
+
+export const store = {
+  columns: {},
+  names: [],
+  state: null,
+  curves: null,
+  decisions: [],
+  decided: 0,
+  entries: [],
+  step_s: 1,
+};
+
+/** Begin with a history as /history tells it. */
+export function fill(history) {
+  store.names = history.columns;
+  store.step_s = history.step_s;
+  store.columns = Object.fromEntries(history.columns.map((name, at) => [name, history.samples.map((row) => row[at])]));
+}
+
+/** Add a row; one that is no newer than the last is not. */
+export function add(row) {
+  const instants = store.columns.at_s;
+  if (!instants || row[0] <= (instants.at(-1) ?? 0)) return false;
+  store.names.forEach((name, at) => {
+    const column = store.columns[name];
+    column.push(row[at]);
+    if (column.length > MAX_SAMPLES) column.shift();
+  });
+  return true;
+}
+
+/** Add decisions as the stream tells them. */
+export function decide({ shown }) {
+  store.decisions = [...shown, ...store.decisions].slice(0, MAX_DECISIONS);
+}
+
+/** Add a journal entry. */
+export function note(entry) {
+  store.entries = [entry, ...store.entries].slice(0, MAX_ENTRIES);
+}
+
+/** How many samples there are. */
+export const length = () => store.columns.at_s?.length ?? 0;
+
+/** The last instant in unix seconds, by the proxy's clock. */
+export const latest = () => store.columns.at_s?.at(-1) ?? Date.now() / 1000;
+
+/** From when on a span of time is drawn: as far back as is known, two minutes at least. */
+export function since(span) {
+  const first = store.columns.at_s?.[0] ?? latest();
+  return Math.max(latest() - span, Math.min(first, latest() - 120));
+}
+
+/** The index of the sample nearest to an instant. */
+export function nearest(at_s) {
+  const instants = store.columns.at_s ?? [];
+  let low = 0;
+  let high = instants.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (instants[middle] < at_s) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && at_s - instants[low - 1] < instants[low] - at_s ? low - 1 : low;
+}
+
+/** The mean of a column's values from index `from` up to `to`, without nulls; null where there are none. */
+export function mean(name, from, to) {
+  let sum = 0;
+  let count = 0;
+  const column = store.columns[name] ?? [];
+  for (let at = Math.max(0, from); at < Math.min(to, column.length); at += 1) {
+    if (column[at] === null) continue;
+    sum += column[at];
+    count += 1;
+  }
+  return count ? sum / count : null;
+}
+
+/** The sum of a column between two indices. */
+export function total(name, from, to) {
+  let sum = 0;
+  const column = store.columns[name] ?? [];
+  for (let at = Math.max(0, from); at < Math.min(to, column.length); at += 1) sum += column[at] ?? 0;
+  return sum;
+}

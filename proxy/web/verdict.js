@@ -1,0 +1,88 @@
+// Whether speculation is worth it here: one word, the sentence that was measured, and where the present load lies.
+
+import { at, make, say } from "./dom.js";
+import { length, mean, store, total } from "./store.js";
+import { figure, percent } from "./words.js";
+
+const SHORT = {
+  never_speculate: "No, never.",
+  always_speculate: "Yes, always.",
+  unknown: "Not known yet.",
+};
+
+/** Tell it by the curves and the last minutes. */
+export function tellVerdict() {
+  const contexts = store.curves?.contexts ?? [];
+  const more = at("verdict-more");
+  if (!contexts.length) {
+    say(at("verdict"), "Not known: nothing was measured here.");
+    lines(more, [
+      "scripts/calibrate crossover.yaml measures both backends in an hour and says it in one sentence; name the curves.yaml that it writes as routing.curves_file.",
+      lately(),
+    ]);
+    return;
+  }
+  const first = contexts[0];
+  say(at("verdict"), short(first));
+  lines(more, [
+    first.sentence,
+    ...(contexts.length > 1 ? contexts.slice(1).map((each) => `At ${figure(each.context_tokens)} tokens of context: ${each.sentence}`) : []),
+    beside(first),
+    lately(),
+    learned(),
+  ]);
+}
+
+function lines(element, sentences) {
+  const told = sentences.filter(Boolean);
+  while (element.children.length > told.length) element.lastChild.remove();
+  told.forEach((sentence, index) => {
+    if (!element.children[index]) element.append(make("p"));
+    say(element.children[index], sentence);
+  });
+}
+
+function short(context) {
+  const crossings = context.crossings;
+  if (context.verdict !== "crossover_at" || !crossings.length) return SHORT[context.verdict] ?? "";
+  if (crossings.length > 1) return "Yes, at some loads.";
+  const [{ at: crossing, faster_above }] = crossings;
+  const side = faster_above === "baseline" ? "below" : "above";
+  return `Yes, ${side} about ${figure(Math.round(crossing))} in flight.`;
+}
+
+/** Where the present load lies beside the band. */
+function beside(context) {
+  const end = length();
+  const now = (mean("speculative_in_flight", end - 5, end) ?? 0) + (mean("baseline_in_flight", end - 5, end) ?? 0);
+  const band = context.band;
+  if (!band) return null;
+  const load = now < 0.5 ? "Nothing is in flight now" : `${figure(now)} are in flight now`;
+  if (now <= band.enter_at) return `${load}: below the crossover.`;
+  if (now >= band.leave_at) return `${load}: above the crossover.`;
+  return `${load}: within the crossover, where the two hardly differ.`;
+}
+
+/** What the traffic of the last quarter of an hour says. */
+function lately() {
+  const end = length();
+  const from = end - 900;
+  const [ours, theirs] = [total("speculative_requests", from, end), total("baseline_requests", from, end)];
+  if (!(ours + theirs)) return "No requests in the last quarter of an hour.";
+  const alone = ["speculative", "baseline"].map((role) => {
+    const tpot_s = mean(`${role}_tpot_s`, from, end);
+    return tpot_s ? `${role} ${figure(1 / tpot_s)}` : null;
+  });
+  const speeds = alone.filter(Boolean).length ? `; tokens a second for each stream, at its own load: ${alone.filter(Boolean).join(", ")}` : "";
+  return `In the last quarter of an hour ${percent(ours / (ours + theirs))} of requests went to speculative${speeds}.`;
+}
+
+function learned() {
+  const learning = store.state?.learning;
+  if (!learning) return null;
+  if (learning.suspended_for_s > 0) return "What was learned of the speeds did harm: the curves as measured hold for now.";
+  const told = Object.entries(learning.ratios)
+    .filter(([, ratio]) => Math.abs(ratio - 1) >= 0.02)
+    .map(([role, ratio]) => `${role} takes ${percent(Math.abs(ratio - 1))} ${ratio > 1 ? "longer" : "less long"} for a token than measured`);
+  return told.length ? `Learned from live traffic: ${told.join(", ")}; routing goes by it.` : "Live traffic agrees with what was measured.";
+}

@@ -1,0 +1,99 @@
+"""Decisions, endings and states of every kind, drawn at random, for what is put into words."""
+
+from hypothesis import strategies as st
+
+from proxy.model import (
+    Because,
+    Costs,
+    Decision,
+    DecisionRecord,
+    Outcome,
+    Policy,
+    Reason,
+    Regime,
+    RequestFacts,
+    Role,
+    Traits,
+    Usage,
+)
+from proxy.telling import Present, Side
+
+ODD = (float("inf"), float("nan"))
+COUNTS = st.integers(0, 100_000)
+SECONDS = st.floats(0, 1e6)
+COSTS = st.builds(Costs, SECONDS | st.sampled_from(ODD), SECONDS | st.sampled_from(ODD), st.booleans(), COUNTS)
+OUT = st.sampled_from((None, "draining", "down", "circuit open", "full", "ramping"))
+BECAUSE = st.builds(
+    Because,
+    st.sampled_from(Policy),
+    COUNTS,
+    COUNTS,
+    st.none() | st.floats(0, 1e5),
+    st.none() | COUNTS,
+    st.none() | COUNTS,
+    st.none() | st.sampled_from(Role),
+    recent_failures=st.integers(0, 9),
+    costs=st.none() | COSTS,
+    speculative_cached=COUNTS,
+    baseline_cached=COUNTS,
+    learned=st.booleans(),
+    speculative_out=OUT,
+    baseline_out=OUT,
+)
+DECISIONS = st.builds(Decision, st.none() | st.sampled_from(Role), st.sampled_from(Reason), st.just(Regime()), BECAUSE)
+RECORDS = st.builds(
+    DecisionRecord,
+    SECONDS,
+    st.just("id"),
+    st.just("/v1/chat/completions"),
+    st.integers(1, 1000),
+    st.integers(1, 2),
+    DECISIONS,
+)
+TRAITS = st.builds(
+    Traits,
+    weight=st.integers(1, 1000),
+    stream=st.booleans(),
+    prompt_bytes=COUNTS,
+    constrained=st.booleans(),
+    session=st.booleans(),
+    max_tokens=st.none() | COUNTS,
+)
+FACTS = st.builds(
+    RequestFacts,
+    request_id=st.just("id"),
+    route=st.just("/v1/chat/completions"),
+    method=st.just("POST"),
+    outcome=st.sampled_from(Outcome),
+    status=st.sampled_from((200, 400, 499, 503)),
+    decision=st.none() | DECISIONS,
+    traits=TRAITS,
+    attempts=st.integers(0, 4),
+    failure=st.sampled_from((None, "queue_full", "never_heard_of")),
+    first_failure=st.sampled_from((None, "connect_timeout")),
+    duration_s=SECONDS,
+    queue_s=SECONDS,
+    overhead_s=SECONDS,
+    ttft_s=st.none() | SECONDS,
+    tpot_s=st.none() | SECONDS,
+    usage=st.builds(Usage, COUNTS, COUNTS, COUNTS),
+)
+SIDES = {role: st.builds(Side, st.just(role), COUNTS, st.none() | COUNTS, OUT) for role in Role}
+PRESENTS = st.builds(
+    Present,
+    policy=st.sampled_from(Policy),
+    speculative=SIDES[Role.SPECULATIVE],
+    baseline=SIDES[Role.BASELINE],
+    phase=st.sampled_from(("starting", "serving", "settling", "draining", "stopped")),
+    pinned=st.none() | st.sampled_from(Role),
+    pin=st.sampled_from(Role),
+    regime=st.sampled_from(Role),
+    regime_age_s=SECONDS | st.just(float("inf")),
+    smoothed=st.floats(0, 1e5) | st.sampled_from(ODD),
+    enter_at=COUNTS,
+    leave_at=COUNTS,
+    waiting=COUNTS,
+    next=st.none() | st.sampled_from(Role),
+    costs=st.none() | COSTS,
+    learning_suspended=st.booleans(),
+)

@@ -1,0 +1,282 @@
+"""The status page in a real Chromium: it shows what happens, does what it is told after asking, and breaks nothing."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from fakes.browser import Browser, Tab, browsing
+from fakes.curves import measured, write
+from fakes.pages import audited, click, need_browser, open_page, outside, shifted, text
+from fakes.proxy import running
+from fakes.raw import ask, chat, request
+from fakes.stage import Stage, staged
+from fakes.until import until
+
+from proxy.model import Role
+from proxy.routing.health import Evidence
+
+MAX_WEIGHT_BYTES = 300 * 1024
+# One browser for all tests here, on one loop: to start one takes a second.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    need_browser()
+    async with browsing() as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def shown(browser: Browser, tmp_path: Path, **sections: Any) -> AsyncIterator[tuple[Stage, Tab]]:
+    """The page of a proxy with measured speeds. At the end nothing was complained of, and nobody else asked."""
+    sections.setdefault("routing", {"curves_file": str(write(tmp_path, measured()))})
+    async with staged(**sections) as stage, browser.tab() as tab:
+        yield stage, tab
+        assert tab.errors == []
+        assert outside(tab.asked, stage.app) == []
+
+
+async def chats(stage: Stage, *names: str, stream: bool = False) -> None:
+    for name in names:
+        await ask(stage.app.port, request("/v1/chat/completions", chat(stream=stream), f"x-request-id: {name}"))
+
+
+def turn(stage: Stage, times: int = 1) -> None:
+    """So many seconds pass at once."""
+    for _ in range(times):
+        stage.app.watch.turn()
+
+
+# ---------------------------------------------------------------- what it shows
+
+
+async def test_the_page_tells_where_requests_go_and_whether_speculation_pays(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await chats(stage, "before")
+        await open_page(tab, stage.app)
+        assert await tab.run(text("now")) == stage.app.status()["sentence"]
+        assert await tab.run(text("verdict")) == "Yes, below about 6 in flight."
+        assert "95 % interval 5 to 7" in await tab.run(text("verdict-more"))
+        assert await tab.run("document.querySelectorAll('#charts canvas, #curve canvas').length") == 6
+        assert tab.received_bytes <= MAX_WEIGHT_BYTES
+        await chats(stage, "fresh", stream=True)
+        turn(stage)
+        await tab.until(f"{text('rows')}.includes('fresh')")
+        assert "it delays all requests least there" in await tab.run(text("rows"))
+        assert await tab.run("document.querySelector('#rows td:nth-child(6)').textContent.includes(' s, ')")
+        stage.app.pin(Role.BASELINE)
+        turn(stage)
+        await tab.until(f"{text('now')}.includes('an operator pinned')")
+        await tab.until(f"{text('entries')}.includes('An operator pinned everything to baseline')")
+        await tab.until(f"{text('story')}.includes('An operator pinned everything to baseline')")
+
+
+async def test_one_request_is_told_in_full(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await chats(stage, "mine", stream=True)
+        await open_page(tab, stage.app)
+        await tab.run(click("#rows button[data-id=mine]"))
+        await tab.until(f"{text('detail-what')}.includes('How it ended')")
+        told = await tab.run(text("detail-what"))
+        assert "finished, status 200" in told
+        assert "Cost on baseline" in told
+
+
+async def test_a_jump_five_minutes_ago_is_found_and_told(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path, routing={"leave_at": 2}) as (stage, tab):
+        history = stage.app.watch.history
+        first = history.take()
+        quiet = first._replace(speculative_requests=2, speculative_in_flight=1)
+        busy = first._replace(baseline_requests=20, baseline_in_flight=30)
+        history.samples.clear()
+        for ago in range(600, 0, -1):
+            history.samples.append((quiet if ago > 300 else busy)._replace(at_s=first.at_s - ago))
+        await open_page(tab, stage.app)
+        told = "The traffic turned to baseline, 0 % before and 100 % after, as the load rose from 1 to 30 in flight."
+        assert told in await tab.run(text("story"))
+        await tab.run(
+            "[...document.querySelectorAll('#story li')].find((li) => li.textContent.includes('turned'))"
+            ".querySelector('button').click()"
+        )
+        await tab.until(f"{text('instant')}.includes('30 on baseline')")
+        assert "5 min ago" in await tab.run(text("instant"))
+
+
+@pytest.mark.parametrize("policy", ["threshold", "overflow", "consolidate", "pinned"])
+async def test_every_policy_makes_a_page(browser: Browser, tmp_path: Path, policy: str) -> None:
+    curves = {"curves_file": str(write(tmp_path, measured()))} if policy == "consolidate" else {}
+    async with shown(browser, tmp_path, routing={"policy": policy, **curves}) as (stage, tab):
+        await chats(stage, "one")
+        await open_page(tab, stage.app)
+        assert await tab.run(text("now")) == stage.app.status()["sentence"]
+        assert policy in await tab.run(text("figures"))
+        known = await tab.run(text("verdict"))
+        assert known == ("Yes, below about 6 in flight." if curves else "Not known: nothing was measured here.")
+        shows = await tab.run(
+            "[...document.querySelectorAll('#charts .tall li:not([hidden]) span')].map(e => e.textContent)"
+        )
+        assert ("leave_at" in shows) is (policy in {"threshold", "overflow"})
+        assert ("enter_at" in shows) is (policy == "threshold")
+
+
+async def test_what_clients_and_engines_say_is_text_and_never_markup(browser: Browser, tmp_path: Path) -> None:
+    mark = "<img/src=x/onerror=alert(1)>"
+    async with shown(browser, tmp_path) as (stage, tab):
+        await chats(stage, "plain")
+        record = stage.app.desk.ring[-1]
+        stage.app.desk.ring.append(record._replace(request_id=mark, route=mark))
+        stage.app.watch.note("caution", mark, Role.BASELINE)
+        await open_page(tab, stage.app)
+        assert mark in await tab.run(text("rows"))
+        assert mark in await tab.run(text("entries"))
+        assert await tab.run("document.querySelectorAll('img').length") == 0
+
+
+# ---------------------------------------------------------------- for everybody
+
+
+async def test_nothing_moves_and_nothing_is_faint_nameless_or_too_wide(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await chats(stage, "one")
+        await open_page(tab, stage.app)
+        for scheme in ("light", "dark"):
+            await tab.prefer(scheme)
+            for width in (360, 900, 1440, 3840):
+                await tab.size(width, 900)
+                await tab.until(f"innerWidth === {width}")
+                assert await audited(tab) == [], f"{width} px, {scheme}"
+        await tab.run("globalThis.shifts.length = 0")
+        for number in range(12):
+            await chats(stage, *(f"r{number}-{each}" for each in range(number)))
+            if number % 4 == 2:
+                stage.app.pin(Role.BASELINE if number % 8 == 2 else None)
+            turn(stage)
+        await tab.until(f"{text('rows')}.includes('r11-10')")
+        moved = await shifted(tab)
+        assert sum(value for value, _ in moved) < 0.01, moved
+
+
+async def test_the_charts_are_read_by_keyboard_and_have_words(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        turn(stage, 30)
+        await open_page(tab, stage.app)
+        labels = await tab.run("[...document.querySelectorAll('[role=img]')].map(e => e.getAttribute('aria-label'))")
+        assert len(labels) == 6
+        assert all("speculative" in label and "baseline" in label for label in labels)
+        await tab.run("document.querySelector('#charts .plot').focus()")
+        await tab.press("ArrowLeft")
+        await tab.until(f"{text('instant')}.includes('in flight on speculative')")
+        earlier = await tab.run(text("instant"))
+        await tab.press("Home")
+        await tab.until(f"{text('instant')} !== {earlier!r}")
+        await tab.press("Enter")
+        await tab.run("document.activeElement.blur()")
+        assert "in flight on speculative" in await tab.run(text("instant"))
+        reached = set()
+        await tab.run("document.body.focus()")
+        for _ in range(40):
+            await tab.press("Tab")
+            reached.add(await tab.run("document.activeElement.id || document.activeElement.className"))
+        assert {"theme", "pause", "reload", "plot", "entries", "story"} <= reached
+
+
+# ---------------------------------------------------------------- what it does
+
+
+async def test_nothing_is_done_before_it_is_confirmed(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        await tab.run(click(".card.baseline button"))
+        assert await tab.run("document.getElementById('ask').open")
+        assert await tab.run("document.activeElement.id") == "ask-no"
+        await tab.press("Enter")
+        await tab.until("!document.getElementById('ask').open")
+        assert stage.app.desk.rules.operator_pin is None
+        await tab.run(click(".card.baseline button"))
+        await tab.run(click("#ask-yes"))
+        await until(lambda: stage.app.desk.rules.operator_pin is Role.BASELINE)
+        turn(stage)
+        await tab.until("!document.getElementById('unpin').hidden")
+        await tab.run(click("#unpin"))
+        await tab.run(click("#ask-yes"))
+        await until(lambda: stage.app.desk.rules.operator_pin is None)
+        await tab.run(click(".card.speculative .buttons button:last-child"))
+        await tab.run(click("#ask-yes"))
+        await until(lambda: stage.app.desk.backend(Role.SPECULATIVE).draining)
+        turn(stage)
+        await tab.until("document.querySelector('.card.speculative .state').textContent.includes('Draining')")
+
+
+async def test_a_reload_tells_what_changed_or_why_it_was_refused(browser: Browser, tmp_path: Path) -> None:
+    async with staged() as stage, browser.tab() as tab:
+        routing = stage.app.settings.routing.model_copy(update={"leave_at": 20})
+        changed = stage.app.settings.model_copy(update={"routing": routing})
+        stage.app._source = lambda: changed
+        await open_page(tab, stage.app)
+        await tab.until(f"{text('differences')}.includes('routing.leave_at')")
+        assert "The file differs from what is in force" in await tab.run(text("differences"))
+        await tab.run(click("#reload"))
+        await tab.run(click("#ask-yes"))
+        await tab.until(f"{text('ask-result')}.includes('routing.leave_at: 9 -> 20')")
+        await tab.until(f"{text('differences')}.includes('The file is in force as it is')")
+        listen = stage.app.settings.listen.model_copy(update={"port": 1234})
+        stage.app._source = lambda: changed.model_copy(update={"listen": listen})
+        await tab.run(click("#ask-no"))
+        await tab.run(click("#reload"))
+        await tab.run(click("#ask-yes"))
+        await tab.until(f"{text('ask-result')}.includes('listen.port cannot change while running')")
+        # The refusal is an answer of 422, which a browser's console tells as an error of the network.
+        assert all("422" in error for error in tab.errors)
+
+
+async def test_the_token_is_asked_for_once_and_then_holds_for_everything(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path, admin={"port": 0, "token": "sesame"}) as (stage, tab):
+        tab.errors = []
+        tab.log_in("operator", "sesame")
+        await open_page(tab, stage.app)
+        turn(stage)
+        await tab.run(click(".card.baseline button"))
+        await tab.run(click("#ask-yes"))
+        await until(lambda: stage.app.desk.rules.operator_pin is Role.BASELINE)
+        assert tab.logged_in == 1
+
+
+# ---------------------------------------------------------------- when much happens, or nothing
+
+
+async def test_ten_thousand_decisions_a_minute_do_not_grow_the_page(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await chats(stage, "first")
+        await open_page(tab, stage.app)
+        desk, record = stage.app.desk, stage.app.desk.ring[-1]
+        sizes = []
+        for second in range(12):
+            for number in range(170):
+                desk.ring.append(record._replace(at_s=desk.clock(), request_id=f"r{second}-{number}"))
+                desk.on_decision(record.decision)
+            turn(stage)
+            await tab.until(f"{text('rows')}.includes('r{second}-169')")
+            sizes.append(await tab.run("document.querySelectorAll('*').length"))
+        assert "170 decisions in the last second" in await tab.run(text("rate"))
+        assert sizes[-1] == sizes[5], "what is shown is bounded"
+
+
+async def test_a_proxy_that_goes_is_told_and_one_that_comes_back_is_followed(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        port = stage.app.admin_port
+        admin = stage.app.settings.admin.model_copy(update={"port": port})
+        await stage.app.stop()
+        await tab.until("document.getElementById('link').dataset.state === 'broken'")
+        async with running(stage.app.settings.model_copy(update={"admin": admin})) as second:
+            second.desk.observe_health(second.desk.backend(Role.SPECULATIVE), Evidence.REFUSED)
+            await tab.until("document.getElementById('link').dataset.state === 'live'")
+            assert await tab.run(text("now")) == second.status()["sentence"]
+            await asyncio.sleep(0)
+        # What could not be fetched meanwhile is in the console, by the browser itself.
+        tab.errors = [error for error in tab.errors if "ERR_" not in error]

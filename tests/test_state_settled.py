@@ -1,0 +1,86 @@
+"""What requests ended with: the latest of each id, the last thousand, in bounded memory."""
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.model import Outcome, RequestFacts, Traits
+from proxy.state.settled import MAX_SETTLED, Settled, Settlement
+
+
+def facts(request_id: str, status: int = 200, **traits: object) -> RequestFacts:
+    return RequestFacts(
+        request_id,
+        "/v1/chat/completions",
+        "POST",
+        Outcome.FINISHED,
+        status,
+        None,
+        Traits(**traits),  # type: ignore[arg-type]
+    )
+
+
+def test_a_request_is_remembered_with_the_instant_of_its_end() -> None:
+    settled = Settled()
+    settled.keep(7.0, facts("a"))
+    assert settled.of("a") == Settlement(7.0, facts("a"))
+    assert settled.of("b") is None
+
+
+def test_of_two_requests_with_one_id_the_last_is_told() -> None:
+    settled = Settled()
+    settled.keep(1.0, facts("a", 200))
+    settled.keep(2.0, facts("a", 503))
+    found = settled.of("a")
+    assert (len(settled), found and found.facts.status) == (1, 503)
+
+
+def test_the_oldest_is_forgotten_and_one_whose_id_came_again_is_not_the_oldest() -> None:
+    settled = Settled()
+    for number in range(MAX_SETTLED):
+        settled.keep(float(number), facts(str(number)))
+    settled.keep(1e6, facts("0"))
+    settled.keep(1e6, facts("new"))
+    assert len(settled) == MAX_SETTLED
+    assert settled.of("1") is None
+    assert all(settled.of(name) for name in ("0", "2", "new"))
+
+
+@given(st.lists(st.integers(0, 3 * MAX_SETTLED), max_size=200))
+def test_the_last_ids_are_the_ones_that_are_kept(more: list[int]) -> None:
+    settled, ids = Settled(), [*range(MAX_SETTLED), *more]
+    for number in ids:
+        settled.keep(0.0, facts(str(number)))
+    latest = list(dict.fromkeys(reversed(ids)))[:MAX_SETTLED]
+    assert len(settled) == len(latest)
+    assert all(settled.of(str(number)) for number in latest)
+
+
+def test_the_hashes_of_prompts_are_let_go_and_all_else_is_kept() -> None:
+    settled = Settled()
+    settled.keep(0.0, facts("a", prefix=(1, 2, 3), weight=4, model="m"))
+    found = settled.of("a")
+    assert found is not None and found.facts.traits == Traits(weight=4, model="m")
+
+
+def test_memory_does_not_grow_with_what_clients_send() -> None:
+    settled = Settled()
+
+    def fill(begin: int) -> None:
+        for number in range(begin, begin + MAX_SETTLED):
+            prefix = tuple(hash((number, at)) for at in range(256))
+            settled.keep(0.0, facts(f"{number:0128}", prefix=prefix, model="m" * 256))
+
+    tracemalloc.start()
+    try:
+        for turn in range(3):
+            fill(turn * MAX_SETTLED)
+        before = tracemalloc.get_traced_memory()[0]
+        for turn in range(3, 6):
+            fill(turn * MAX_SETTLED)
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert after < 1.1 * before
+    assert after < 2_000_000  # bytes; ten millions with the hashes of prompts

@@ -1,0 +1,83 @@
+"""Every change has a sentence with its numbers."""
+
+import pytest
+from fakes.speeds import of_both
+
+from proxy.model import Change, ChangeKind, CircuitState, Demand, Placement, Policy, Regime, Role
+from proxy.routing.rules import Rules
+from proxy.watch.journal import MAX_ENTRIES, Entry, Journal
+from proxy.watch.sentences import KINDS, of_change
+
+SPECULATIVE, BASELINE = Role
+RULES = Rules(policy=Policy.THRESHOLD)
+REGIME = Regime(BASELINE, 100.0, 9.25, 100.0, 12.0, Demand(tok_s=1234.0))
+
+
+def told(kind: ChangeKind, role: Role | None, before: str, after: str, *, regime: Regime = REGIME) -> Entry:
+    return of_change(Change(kind, role, before, after), RULES, regime, (3, 9), 100.0)
+
+
+def test_a_change_of_regime_tells_the_bound_that_was_reached() -> None:
+    entry = told(ChangeKind.REGIME, BASELINE, "speculative", "baseline")
+    assert entry.sentence == "Requests now go to baseline: 12 in flight, smoothed 9.2, with leave_at 9."
+    assert entry.numbers["leave_at"] == 9
+    assert (entry.numbers["speculative_in_flight"], entry.numbers["baseline_in_flight"]) == (3, 9)
+    back = told(ChangeKind.REGIME, SPECULATIVE, "baseline", "speculative", regime=REGIME._replace(role=SPECULATIVE))
+    assert back.sentence.startswith("Requests now go to speculative: ")
+    assert "with enter_at 5" in back.sentence
+
+
+def test_a_change_under_consolidate_tells_the_demand() -> None:
+    rules = Rules(policy=Policy.CONSOLIDATE, placement=Placement.SHARED, curves=of_both({1: 100}, {1: 60}))
+    change = Change(ChangeKind.REGIME, BASELINE, "speculative", "baseline")
+    entry = of_change(change, rules, REGIME, (3, 9), 100.0)
+    assert entry.sentence.startswith(
+        "Baseline is favoured now: by the measured speeds it would serve the present demand"
+    )
+    assert "1,234 output tok/s" in entry.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "before", "after", "words"),
+    [
+        (ChangeKind.CIRCUIT, BASELINE, CircuitState.CLOSED, CircuitState.OPEN, "circuit of baseline opened"),
+        (ChangeKind.CIRCUIT, BASELINE, CircuitState.OPEN, CircuitState.HALF_OPEN, "half open: single requests test it"),
+        (ChangeKind.CIRCUIT, BASELINE, CircuitState.HALF_OPEN, CircuitState.CLOSED, "closed: its requests succeed"),
+        (ChangeKind.HEALTH, SPECULATIVE, "up", "down", "Speculative is down"),
+        (ChangeKind.HEALTH, SPECULATIVE, "down", "up", "Speculative answers again"),
+        (ChangeKind.HEALTH, SPECULATIVE, "unknown", "up", "Speculative answers: it is up"),
+        (ChangeKind.PIN, BASELINE, "none", "baseline", "pinned everything to baseline"),
+        (ChangeKind.PIN, None, "baseline", "none", "took the pin back"),
+        (ChangeKind.DRAIN, BASELINE, "false", "true", "drains baseline"),
+        (ChangeKind.DRAIN, BASELINE, "true", "false", "took baseline back"),
+        (ChangeKind.LEARNING, None, "learned", "measured", "did harm"),
+    ],
+)
+def test_a_change_is_told_in_words(kind: ChangeKind, role: Role | None, before: str, after: str, words: str) -> None:
+    entry = told(kind, role, before, after)
+    assert words in entry.sentence
+    assert (entry.kind, entry.role) == (KINDS[kind], role)
+    assert (entry.numbers["before"], entry.numbers["after"]) == (before, after)
+
+
+def test_every_kind_of_change_has_its_name() -> None:
+    assert set(KINDS) == set(ChangeKind)
+
+
+def test_the_journal_keeps_the_newest_entries_newest_first() -> None:
+    journal = Journal()
+    for number in range(MAX_ENTRIES + 5):
+        journal.write(Entry(float(number), "pin", None, str(number), {}))
+    assert [entry.sentence for entry in journal.newest(2)] == [str(MAX_ENTRIES + 4), str(MAX_ENTRIES + 3)]
+    assert len(journal.newest(10_000)) == MAX_ENTRIES
+    assert journal.written == MAX_ENTRIES + 5
+
+
+def test_an_entry_without_a_backend_tells_no_role() -> None:
+    assert Entry(1.0, "reload", None, "s", {}).told(9.0) == {
+        "at_s": 10.0,
+        "kind": "reload",
+        "sentence": "s",
+        "numbers": {},
+    }
+    assert Entry(1.0, "pin", BASELINE, "s", {}).told(0.0)["role"] == "baseline"
