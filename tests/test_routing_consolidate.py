@@ -294,7 +294,7 @@ def test_in_demand_that_comes_and_goes_a_new_height_is_no_reason_until_as_much_w
 def test_a_crowd_that_saves_too_little_while_it_lasts_changes_nothing() -> None:
     flat = of_both({1: 60.0, 64: 640.0}, {1: 40.0, 64: 900.0})
     assert follow(shared(flat), crowded(30.0), 30, 0.0).role is BASELINE
-    assert follow(shared(flat), crowded(30.0)._replace(smoothed=200.0), 30, 0.0).role is SPECULATIVE
+    assert follow(shared(flat), crowded(30.0)._replace(smoothed=100.0), 30, 0.0).role is SPECULATIVE
 
 
 # ---------------------------------------------------------------- a steep rise
