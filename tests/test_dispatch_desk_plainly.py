@@ -296,6 +296,7 @@ def test_a_request_passes_the_desk_with_few_calls_when_all_is_well(policy: Polic
         desk.settle(place, Outcome.FINISHED)
         ended.append(place.lease.outcome)
 
-    pass_one()  # consolidate looks at both backends once in a quarter second: 14 calls more
+    if policy is Policy.CONSOLIDATE:
+        pass_one()  # it looks at both backends once in a quarter second: 14 calls more
     assert calls_of(pass_one) <= (MAX_CALLS if curves is None else MAX_CALLS_BY_CURVES)
-    assert ended == [Outcome.FINISHED] * 2
+    assert set(ended) == {Outcome.FINISHED}
