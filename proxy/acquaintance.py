@@ -7,10 +7,11 @@ What an engine is asked and how its answer is read is in wire/ and protocol/.
 from structlog.typing import FilteringBoundLogger
 
 from proxy import config
+from proxy.config import Settings
 from proxy.dispatch import Desk
 from proxy.model import ROLES
+from proxy.plan import kinds
 from proxy.protocol.agreement import Disagreement, disagreements
-from proxy.routing.curves import Curves
 from proxy.state.backend import Backend
 from proxy.watch import Watch
 
@@ -18,9 +19,9 @@ from proxy.watch import Watch
 class Acquaintance:
     """Of one proxy with its two engines. `warnings` are what they disagree on now."""
 
-    def __init__(self, desk: Desk, watch: Watch, logger: FilteringBoundLogger, curves: Curves | None) -> None:
+    def __init__(self, desk: Desk, watch: Watch, logger: FilteringBoundLogger, settings: Settings) -> None:
         self.warnings: list[Disagreement] = []
-        self.curves = curves
+        self.settings = settings
         self._desk = desk
         self._watch = watch
         self._logger = logger
@@ -45,7 +46,7 @@ class Acquaintance:
         speculative, baseline = (self._desk.backend(role).facts for role in ROLES)
         if speculative is None or baseline is None:
             return
-        self.warnings = disagreements(speculative, baseline)
+        self.warnings = disagreements(speculative, baseline, kinds(self.settings))
         self._watch.disagree(self.warnings)
         for each in self.warnings:
             self._logger.warning("backends_disagree", code=each.code, message=each.message)
@@ -53,7 +54,7 @@ class Acquaintance:
     def tell_outdated(self) -> None:
         """Engines come back often and say the same: each difference from the curves is told once."""
         running = {each.role: each.facts.version for each in self._desk.backends if each.facts is not None}
-        for message in config.outdated(self.curves, running):
+        for message in config.outdated(self.settings.sources.curves, running):
             if message not in self._told_outdated:
                 self._told_outdated.add(message)
                 self._logger.warning("curves_outdated", message=message)

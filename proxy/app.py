@@ -74,7 +74,7 @@ class App:
         self.desk.on_decision = self.metrics.decided
         self.admission = Admission(self.desk, queue_rules(settings))
         self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, lambda: whole_status(self))
-        self.acquaintance = Acquaintance(self.desk, self.watch, logger, settings.sources.curves)
+        self.acquaintance = Acquaintance(self.desk, self.watch, logger, settings)
         self.pair = Pair(self.desk, self.acquaintance.met)
         self._bodies = Bodies(body_rules(settings))
         self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, patience(settings))
@@ -310,7 +310,7 @@ class App:
         self.door.engines = engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
-        self.acquaintance.curves = settings.sources.curves
+        self.acquaintance.settings = settings
         self.acquaintance.tell_outdated()
 
     def _set_gate(self, settings: Settings) -> None:

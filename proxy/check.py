@@ -10,7 +10,7 @@ from proxy import config
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.model import ROLES
-from proxy.plan import line_rules, plan
+from proxy.plan import kinds, line_rules, plan
 from proxy.protocol.agreement import disagreements
 from proxy.state.backend import Backend
 from proxy.terminal.saying import say
@@ -58,7 +58,7 @@ def _found(desk: Desk, settings: Settings) -> list[str]:
         found.append(f"{backend.role}: {_state(backend)}")
     speculative, baseline = (desk.backend(role).facts for role in ROLES)
     if speculative is not None and baseline is not None:
-        found += [f"warning: {each.message}" for each in disagreements(speculative, baseline)]
+        found += [f"warning: {each.message}" for each in disagreements(speculative, baseline, kinds(settings))]
     running = {each.role: each.facts.version for each in desk.backends if each.facts is not None}
     found += [f"warning: {message}" for message in config.outdated(settings.sources.curves, running)]
     return found

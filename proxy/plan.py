@@ -3,7 +3,7 @@
 from proxy.config import Settings
 from proxy.dispatch import BackendPlan, Plan
 from proxy.model import ROLES, Role
-from proxy.protocol.routes import EngineKind
+from proxy.protocol.allowlist import EngineKind
 from proxy.wire.admission import QueueRules
 from proxy.wire.arrivals import ConnectionRules
 from proxy.wire.body import BodyRules
@@ -28,6 +28,11 @@ def plan(settings: Settings) -> Plan:
 def line_rules(settings: Settings) -> dict[Role, LineRules]:
     """How each backend is reached and watched."""
     return {role: _line(settings, role) for role in ROLES}
+
+
+def kinds(settings: Settings) -> dict[Role, EngineKind]:
+    """Which server each backend is."""
+    return {role: settings.backends.of(role).engine for role in ROLES}
 
 
 def patience(settings: Settings) -> Patience:

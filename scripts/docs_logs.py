@@ -185,7 +185,21 @@ EVENTS = (
     Event("pin_changed", "info", "Everything goes to one role now, or no more.", CHANGED),
     Event("drain_changed", "info", "A backend gets nothing new, or gets it again.", CHANGED),
     Event(
-        "learning_suspended", "warning", "What was learned did harm: the curves as measured hold for a while.", CHANGED
+        "learning_suspended",
+        "warning",
+        "What was learned did harm: the curves as measured hold for a while.",
+        (
+            *CHANGED,
+            Field("cause", "`doubt`: answers were not as foretold. `cost`: they cost more than elsewhere."),
+            Field("source", "Of doubt: by whose word they were foretold."),
+            Field(
+                "predicted_s", "Of doubt seconds for a token, of cost seconds of all answers: as foretold.", "number"
+            ),
+            Field("seen_s", "The same as they were.", "number"),
+            Field("answers", "Over how many answers.", "integer"),
+            Field("moved", "Of cost: how many of them went elsewhere than by the measured curves.", "integer"),
+            Field("suspended_for_s", "How long the measured curves hold now.", "number"),
+        ),
     ),
     Event(
         "engine_seen",
@@ -233,6 +247,7 @@ EVENTS = (
             Field("admin", "Where operators find it."),
         ),
     ),
+    Event("traces", "warning", "Spans cannot be made or sent; requests are served all the same.", (MESSAGE,)),
     Event("start_failed", "error", "It could not start, and ends.", (MESSAGE,)),
     Event("drain_began", "info", "It was told to stop; running answers may end.", (IN_FLIGHT,)),
     Event("stopped", "info", "It has stopped; `in_flight` is 0.", (IN_FLIGHT,)),

@@ -1,9 +1,9 @@
 """Makes .venv at the top of the tree from one of the locks in requirements/, or brings it up to the lock.
 
-Usage: environment.py run|calibrate|otel|top|dev|fuzz|real|clients|peers; fuzzing has .venv-fuzz for itself, since it
-needs a newer Python, and real engines, clients and peers have theirs, since nothing of theirs belongs beside the proxy.
-Runs on a bare Python 3.11+, so it imports the standard library alone. Deciding that .venv is current is environment.sh,
-which costs no interpreter.
+Usage: environment.py run|calibrate|otel|top|dev|fuzz|real|clients|peers|load; fuzzing has .venv-fuzz for itself, since
+it needs a newer Python, and real engines, clients, peers and load tools have theirs, since nothing of theirs belongs
+beside the proxy. Runs on a bare Python 3.11+, so it imports the standard library alone. Deciding that .venv is current
+is environment.sh, which costs no interpreter.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Kinds that have an environment of their own, `.venv-KIND`.
-APART = ("fuzz", "real", "clients", "peers")
+APART = ("fuzz", "real", "clients", "peers", "load")
 HOME = ROOT / (f".venv-{sys.argv[1]}" if sys.argv[1:] in [[kind] for kind in APART] else ".venv")
 PYTHON = HOME / "bin" / "python"
 
@@ -36,6 +36,7 @@ STAMPS = {
     "real": ("real",),
     "clients": ("clients",),
     "peers": ("peers",),
+    "load": ("load",),
 }
 
 # uv trusts its own list of authorities unless told otherwise; the machine's is the one that pip and the operator know.

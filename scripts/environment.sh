@@ -11,6 +11,7 @@
 #   environment real                    two real engines and their weights, in .venv-real (requirements/real.lock)
 #   environment clients                 SDKs that tests run beside the proxy, in .venv-clients (requirements/clients.lock)
 #   environment peers                   what tests of other projects need, in .venv-peers (requirements/peers.lock)
+#   environment load                    load generators of others, in .venv-load (requirements/load.lock)
 #
 # PYTHON=/path/to/python chooses the interpreter that .venv is made with; remove .venv to choose anew.
 
@@ -18,7 +19,7 @@ environment() {
     home=.venv oldest=11
     if [ "$1" = fuzz ]; then
         home=.venv-fuzz oldest=12 # atheris has no wheel for an older one
-    elif [ "$1" = real ] || [ "$1" = clients ] || [ "$1" = peers ]; then
+    elif [ "$1" = real ] || [ "$1" = clients ] || [ "$1" = peers ] || [ "$1" = load ]; then
         home=.venv-$1
     fi
     if [ -x "$root/$home/bin/python" ] && cmp -s "$root/requirements/$1.lock" "$root/$home/.$1.lock"; then

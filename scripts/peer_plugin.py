@@ -32,13 +32,28 @@ MARKERS = (
 _outcomes: dict[str, str] = {}
 
 
+class _Nothing(Exception):
+    """What can be made, called, asked for any attribute, raised and caught, and does nothing."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+
+    def __getattr__(self, name: str) -> "_Nothing":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: object, **__: object) -> "_Nothing":
+        return self
+
+
 class _Anything(types.ModuleType):
-    """A module that has every name: a class that can be raised and caught, and does nothing."""
+    """A module that has every name: a class of its own that does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (Exception,), {})
+        return type(name, (_Nothing,), {})
 
 
 class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -118,11 +133,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep the worst word on each test."""
-    if report.when == "call" or report.outcome != "passed":
+    """Keep the worst word on each test, and where one failed: at another place it is another failure."""
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        _outcomes[report.nodeid] = "failed" if crash is None else f"failed at {Path(crash.path).name}:{crash.lineno}"
+    elif report.when == "call" or report.skipped:
         _outcomes.setdefault(report.nodeid, report.outcome)
-        if report.failed:
-            _outcomes[report.nodeid] = "failed"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -137,6 +137,19 @@ def test_a_cell_without_decode_moments_does_not_speak_among_those_that_have_them
     assert dict(book.repeats(4, Arm.BASELINE)) == pytest.approx({1: 100.0, 2: 100.0})
 
 
+def test_where_an_arm_hardly_ever_tells_its_decoding_it_has_no_speed_at_all() -> None:
+    full = [replace(one, decode_tok_s=None) for one in repeats(Arm.SPECULATIVE, 1.0, 1.0, concurrency=250)]
+    lucky = repeats(Arm.SPECULATIVE, 300.0, 310.0, 320.0, concurrency=250)[2:]
+    cells = [*repeats(Arm.SPECULATIVE, 100.0, 100.0, 100.0), *full, *lucky]
+    cells += [*repeats(Arm.BASELINE, 90.0, 90.0, 90.0), *repeats(Arm.BASELINE, 200.0, 200.0, 200.0, concurrency=250)]
+
+    book = Book(CONDITION, cells)
+
+    assert [point.concurrency for point in book.curve(Arm.SPECULATIVE)] == [4]
+    assert [point.concurrency for point in book.curve(Arm.BASELINE)] == [4, 250]
+    assert [one.concurrency for one in book.contrasts(Arm.SPECULATIVE, Arm.BASELINE)] == [4]
+
+
 def test_a_batch_that_is_a_little_short_of_what_was_asked_makes_no_arm_look_slower() -> None:
     def speed(batch: float) -> float:
         return 100.0 * batch**0.6

@@ -65,6 +65,12 @@ def test_without_steps_in_the_window_there_is_no_speed(end: Mark) -> None:
     assert counting.decoding(mark(moments=START), end, 4) is None
 
 
+def test_a_step_or_two_make_no_speed() -> None:
+    few, enough = (mark(moments=later(moments(counting.LEAST_STEPS - short, 4, 20, 2.5))) for short in (1, 0))
+    assert counting.decoding(mark(moments=START), few, 4) is None
+    assert counting.decoding(mark(moments=START), enough, 4) is not None
+
+
 def answer(tokens: int | None, first_at_s: float, last_at_s: float) -> Sample:
     return Sample(first_at_s - 1, last_at_s, first_at_s, last_at_s, completion_tokens=tokens)
 
@@ -114,6 +120,7 @@ def looks(*pairs: tuple[int, int], limit: int | None = None) -> list[Reading]:
     ("seen", "batch", "size", "queued"),
     [
         (looks((3, 0)), 3.5, 4, True),
+        (looks((4, 0), (4, 0)), 3.0, 4, False),
         (looks((4, 0)), 3.8, 4, False),
         (looks((4, 1), (4, 1)), 3.8, 4, False),
         (looks((48, 1), (48, 1), limit=48), 48.0, 49, True),

@@ -148,9 +148,19 @@ async def test_one_sequence_above_a_limit_is_a_queue_too() -> None:
 @leaping
 async def test_answers_that_change_over_are_no_queue() -> None:
     async with bench() as one:
-        got = await one.measure(24, answers_of(16), span=Span(0.5, 3.0))
+        got = await one.measure(24, answers_of(32), span=Span(0.5, 5.0))
     assert got.requests > 24
     assert not got.queued
+
+
+@leaping
+async def test_answers_that_change_over_in_every_step_are_measured_by_what_clients_get() -> None:
+    async with bench() as one:
+        got = await one.measure(24, answers_of(4), span=Span(0.5, 3.0))
+        assert one.engine.books().moments[0] < one.engine.books().generated_tokens / 24 / 10
+    assert got.usable
+    assert (got.source, got.decode_tok_s, got.tokens_per_step) == (Source.USAGE, None, None)
+    assert got.tok_s == got.gross_tok_s > 0
 
 
 @leaping

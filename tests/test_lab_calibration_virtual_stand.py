@@ -91,6 +91,13 @@ async def test_engines_without_moments_tell_what_clients_see() -> None:
     assert found.tok_s == found.gross_tok_s == pytest.approx(found.tokens / found.window_s)
 
 
+async def test_a_cell_with_a_prefill_before_every_step_tells_what_clients_see() -> None:
+    short = Condition(1024, max_tokens=2)
+    (found,) = await _measure(_stand(), _cell(Arm.BASELINE, 32, condition=short), span=Span(0.5, 1.0))
+    assert (found.source, found.decode_tok_s, found.tokens_per_step) == (Source.USAGE, None, None)
+    assert found.tok_s == found.gross_tok_s > 0
+
+
 async def test_a_cell_beyond_the_limit_is_queued_and_as_fast_as_the_limit() -> None:
     stand = _stand(limits={Arm.SPECULATIVE: 8})
     beyond, within = await _measure(stand, _cell(Arm.SPECULATIVE, 32), _cell(Arm.SPECULATIVE, 8))

@@ -85,6 +85,21 @@ def test_moments_of_two_polls_give_step_time_and_tokens_per_step() -> None:
     assert batch_us == pytest.approx(4 * us)
 
 
+def test_a_step_with_a_prefill_before_it_is_in_no_moment_and_in_all_other_books() -> None:
+    engine = _engine(prefill_tokens_per_s=1000.0)
+    engine.submit(_sequence(1, length=9))
+    for number in range(3):
+        engine.step()
+        steps, _, us, *_, tokens = engine.books().moments
+        assert (steps, us, tokens) == (number, pytest.approx(number * 10_000), number)
+    engine.submit(_sequence(2, length=9))
+    engine.step()
+    assert engine.books().moments[:2] == (2.0, 2.0)
+    engine.step()
+    assert engine.books().moments[:2] == (3.0, 4.0)
+    assert engine.books().generated_tokens == 3 + 2 + 2
+
+
 def test_a_speculative_engine_runs_48_sequences_and_lets_the_others_wait() -> None:
     options = EngineOptions(role=Role.SPECULATIVE)
     engine = options.engine(curves.find(options.curve))

@@ -179,7 +179,8 @@ def test_foresight_sends_where_all_end_sooner(
 def test_who_knows_the_caches_goes_where_the_prompt_is_held() -> None:
     bench = _bench()
     stations = {role: Station(bench.paces[role], Bounds(64, 400_000, 1000.0)) for role in ROLES}
-    stations[BASELINE].cache.keep((1, 2, 3), 400_000)
+    stations[BASELINE].cache.use((1, 2, 3))
+    stations[BASELINE].cache.release((1, 2, 3))
     view = SimpleNamespace(speculative=0, baseline=0, stations=stations)
     for one in clairvoyants(bench):
         assert one.choose is not None

@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.model import EngineFacts
+from proxy.model import EngineFacts, Role
+from proxy.protocol.allowlist import EngineKind
 from proxy.protocol.engines import disagreements, ghosts
 
 SPECULATIVE = EngineFacts("m", "0.5.23", 4096, "v1", 256, "EAGLE3")
 BASELINE = EngineFacts("m", "0.5.23", 4096, "v1", 2048)
 
 
+SGLANG = dict.fromkeys(Role, EngineKind.SGLANG)
+
+
 def codes(speculative: EngineFacts, baseline: EngineFacts = BASELINE) -> list[str]:
-    return [found.code for found in disagreements(speculative, baseline)]
+    return [found.code for found in disagreements(speculative, baseline, SGLANG)]
 
 
 def test_a_good_pair_agrees() -> None:
@@ -50,12 +54,44 @@ def test_swapped_backends_are_told_twice() -> None:
 
 
 def test_messages_tell_the_mend() -> None:
-    limit = disagreements(replace(SPECULATIVE, max_running_requests=48), BASELINE)[0].message
+    limit = disagreements(replace(SPECULATIVE, max_running_requests=48), BASELINE, SGLANG)[0].message
     assert "--max-running-requests" in limit
     assert "2048 to 4096" in limit
-    old = disagreements(SPECULATIVE, replace(BASELINE, version="0.5.18"))[0].message
+    old = disagreements(SPECULATIVE, replace(BASELINE, version="0.5.18"), SGLANG)[0].message
     assert "baseline backend runs 0.5.18" in old
     assert "upgrade to >= 0.5.20" in old
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        (EngineKind.SGLANG, ("--served-model-name", "--context-length", "--speculative-algorithm")),
+        (EngineKind.VLLM, ("--served-model-name", "--max-model-len", "--speculative-config")),
+        (EngineKind.LLAMACPP, ("--alias", "--ctx-size", "--model-draft")),
+    ],
+)
+def test_the_mend_names_the_options_of_the_engine_that_is_there(kind: EngineKind, flags: tuple[str, ...]) -> None:
+    other = replace(BASELINE, model="other", context_length=2048)
+    found = disagreements(replace(SPECULATIVE, speculative_algorithm=None), other, dict.fromkeys(Role, kind))
+    assert len(found) == len(flags)
+    for each, flag in zip(found, flags, strict=True):
+        assert f" {flag}" in each.message
+        assert each.message.count("--") == 1
+
+
+def test_two_kinds_of_engines_are_told_both_options_and_an_unknown_one_none() -> None:
+    other = replace(BASELINE, context_length=2048)
+    mixed = {Role.SPECULATIVE: EngineKind.SGLANG, Role.BASELINE: EngineKind.LLAMACPP}
+    (found,) = disagreements(SPECULATIVE, other, mixed)
+    assert "--context-length and --ctx-size" in found.message
+    (found,) = disagreements(SPECULATIVE, other, {**mixed, Role.BASELINE: EngineKind.OPENAI})
+    assert "--" not in found.message
+
+
+@pytest.mark.parametrize("kind", [EngineKind.VLLM, EngineKind.LLAMACPP, EngineKind.OPENAI])
+def test_what_is_wrong_with_sglang_alone_is_told_of_no_other_engine(kind: EngineKind) -> None:
+    alike = replace(SPECULATIVE, max_running_requests=48, version="0.5.18")
+    assert disagreements(alike, replace(BASELINE, version="0.5.17"), dict.fromkeys(Role, kind)) == []
 
 
 def test_what_is_not_said_is_not_held_against_an_engine() -> None:

@@ -151,6 +151,12 @@ def test_an_operators_route_of_llamacpp_is_refused(path: str) -> None:
         find(EngineKind.LLAMACPP, "POST", path)
 
 
+@pytest.mark.parametrize("path", ["/chat/completions/input_tokens", "/responses/input_tokens", "/audio/transcriptions"])
+def test_llamacpp_is_asked_by_its_short_paths_as_by_the_long_ones(path: str) -> None:
+    short, long = (find(EngineKind.LLAMACPP, "POST", each) for each in (path, f"/v1{path}"))
+    assert (short.kind, short.counts) == (long.kind, long.counts)
+
+
 def test_llamacpp_tells_its_settings_and_takes_none() -> None:
     assert find(EngineKind.LLAMACPP, "GET", "/props").kind is RouteClass.INFO
     with pytest.raises(MethodNotAllowed):

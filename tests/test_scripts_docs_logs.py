@@ -16,6 +16,7 @@ from test_logs_requests import AT, FACTS, FULL
 from proxy import logs
 from proxy.logs import acts, requests
 from proxy.model import ChangeKind, Costs, RequestFacts, Traits
+from proxy.routing.harm import Cause, Suspension
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -91,6 +92,7 @@ def logged() -> dict[str, set[str]]:
         found.setdefault(event, set()).update(fields_of(node, scope))
     for kind in ChangeKind:
         found[kind.value] = {"role", "before", "after"}
+    found[ChangeKind.LEARNING.value] |= set(Suspension(Cause.COST, None, "", 1.0, 1.0, 1, 1, 1.0).numbers())
     found["log_lines_dropped"] = {"lines"}
     found[acts.EVENT] = {"act", "via"} | audited()
     found[requests.EVENT] = set(SCHEMA["properties"]) - {"event", "level", "timestamp"}

@@ -7,7 +7,7 @@ import pytest
 
 from scripts import environment
 
-LOCKS = ("run", "calibrate", "dev", "fuzz", "build", "real", "clients")
+LOCKS = ("run", "calibrate", "dev", "fuzz", "build", "real", "clients", "peers", "load")
 PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 

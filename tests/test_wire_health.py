@@ -8,6 +8,7 @@ from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
 from proxy.model import Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
+from proxy.wire.control import Reply
 from proxy.wire.health import DEEP_EVERY_S, DEEP_PROBE_S, HealthProbe
 
 
@@ -122,6 +123,23 @@ async def test_green_page_is_not_asked_while_generations_are_silent() -> None:
     rig.probe.tell(Evidence.SILENCE)
     rig.probe.tell(await rig.probe.probe())
     assert (rig.control.asked, rig.backend.health.up) == (["/health"], False)
+
+
+async def test_green_page_that_was_asked_before_a_generations_silence_takes_no_doubt_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(ready=Said(), health=Said(503))
+    rig.probe.tell(Evidence.HIT)
+    get = rig.control.get
+
+    async def meanwhile(path: str, *, within_s: float) -> Reply:
+        reply = await get(path, within_s=within_s)
+        rig.probe.tell(Evidence.SILENCE)
+        return reply
+
+    monkeypatch.setattr(rig.control, "get", meanwhile)
+    rig.probe.tell(await rig.probe.probe())
+    assert rig.backend.health.doubtful
 
 
 async def test_green_page_is_believed_again_after_the_engine_has_generated() -> None:

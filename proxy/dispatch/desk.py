@@ -1,8 +1,7 @@
 """The desk: snapshot, decide and lease in one synchronous step, and every lease settled once.
 
-It owns the state that decisions read (rules, regime, retry budget) and what is remembered of recent requests. What is
-known of the two backends is in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here
-awaits.
+It owns the state that decisions read and what is remembered of recent requests. What is known of the two backends is
+in backends.py, deciding itself is pure and in routing/, sockets are in wire/. Nothing here awaits.
 """
 
 from collections import deque

@@ -21,12 +21,14 @@ Body = Mapping[str, Any]
 
 
 class BadAskError(Exception):
-    """A request that the engine refuses with 400. `kind` is the error's type; `message` quotes nothing of the body."""
+    """A request that the engine refuses with `status`. `kind` is the error's type; `message` quotes nothing of the body
+    but ids."""
 
-    def __init__(self, message: str, kind: str = "BadRequestError") -> None:
+    def __init__(self, message: str, kind: str = "BadRequestError", status: int = 400) -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)

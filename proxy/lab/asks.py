@@ -43,7 +43,8 @@ class Ask:
 
     `fixed` is text that the answer must consist of (arguments of the tool `tool`, or a document of a schema), None
     for free text. `batched` says that prompts came as a list. `usage` asks for a usage chunk at the end of a stream,
-    `continuous_usage` for usage in every chunk.
+    `continuous_usage` for usage in every chunk. `store` keeps the answer in the engine, `previous` is the id of the one
+    kept there that this goes on with, and `said` the conversation as text where it may be gone on with.
     """
 
     dialect: Dialect
@@ -61,6 +62,9 @@ class Ask:
     batched: bool = False
     tool: str | None = None
     fixed: str | None = None
+    said: str = ""
+    store: bool = False
+    previous: str | None = None
 
 
 def read_ask(dialect: Dialect, body: bytes, content_type: str, model: str, context_length: int) -> Ask:
@@ -85,7 +89,7 @@ def read_ask(dialect: Dialect, body: bytes, content_type: str, model: str, conte
         ask = _READERS[dialect](decoded, model)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadAskError(schema_message("value_error", "('body',)", "Input has a wrong type"), SCHEMA_ERROR) from error
-    _check_sizes(ask, context_length)
+    check_sizes(ask, context_length)
     return ask
 
 
@@ -166,6 +170,9 @@ def _responses(body: Body, model: str) -> Ask:
         prompts=(text_prompt(text),),
         stream=bool(body.get("stream")),
         max_tokens=max_tokens_of(body, "max_output_tokens"),
+        said=text,
+        store=body.get("store") is not False,
+        previous=None if (previous := body.get("previous_response_id")) is None else str(previous),
     )
 
 
@@ -217,7 +224,8 @@ def _openai(body: Body, model: str) -> dict[str, Any]:
     }
 
 
-def _check_sizes(ask: Ask, context_length: int) -> None:
+def check_sizes(ask: Ask, context_length: int) -> None:
+    """Raise `BadAskError` where there are too many choices, or prompt and output do not fit into a context."""
     if ask.n > MAX_CHOICES:
         message = f"Input should be less than or equal to {MAX_CHOICES}"
         raise BadAskError(schema_message("less_than_equal", "('body', 'n')", message), SCHEMA_ERROR)

@@ -148,7 +148,8 @@ class EmbeddedEngine:
         self._status.address = (self.host, self.port)
 
     def kill(self) -> None:
-        """Die as on SIGKILL: connections are reset and new ones refused until `open_door`."""
+        """Die as on SIGKILL: connections are reset, new ones refused until `open_door`, and what was stored is lost."""
+        self._generation.stored.forget()
         server = self._runner.server if self._runner is not None else None
         connections = list(server.connections) if server is not None else []
         self._shut()

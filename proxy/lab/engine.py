@@ -76,9 +76,10 @@ class Step:
 class EngineBooks:
     """An engine's counts at one instant; totals are since its start.
 
-    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated), where t
-    is the decode part of a step. `throughput` is output tok/s over the last steps; `accept_length` is a lifetime mean
-    (0 without speculation); `drafting` is False while an engine that could speculate does not.
+    `moments` are the cumulative decode moments (steps, sum b, sum t_us, sum b*b, sum b*t_us, sum generated) of steps
+    that followed another one without a prefill between them, as SGLang 0.5.23 tells them. `throughput` is output tok/s
+    over the last steps; `accept_length` is a lifetime mean (0 without speculation); `drafting` is False while an engine
+    that could speculate does not.
     """
 
     running: int
@@ -180,7 +181,7 @@ class Engine:
             return Step(prefill_ms / 1000.0, [], joined)
         decode_ms = self._choose(batch, self._context / batch) * self._noise() * self.limits.time_scale
         emitted, count = self._decode(batch)
-        self._record(batch, decode_ms, count)
+        self._record(batch, decode_ms, count, after_prefill=prefill_ms > 0.0)
         return Step((prefill_ms + decode_ms) / 1000.0, emitted, joined)
 
     def books(self) -> EngineBooks:
@@ -203,7 +204,7 @@ class Engine:
             aborted=self._aborted,
             rejected=self._rejected,
             throughput=self._throughput if self._running else 0.0,
-            accept_length=self._moments[5] / verified if verified else 0.0,
+            accept_length=self._generated / verified if verified else 0.0,
             moments=tuple(self._moments),
             drafting=self._drafting,
         )
@@ -333,15 +334,17 @@ class Engine:
         sigma = self.limits.jitter
         return math.exp(self._rng.gauss(-sigma * sigma / 2.0, sigma)) if sigma else 1.0
 
-    def _record(self, batch: int, decode_ms: float, count: int) -> None:
+    def _record(self, batch: int, decode_ms: float, count: int, *, after_prefill: bool) -> None:
         us = decode_ms * 1000.0
-        moments = self._moments
-        moments[0] += 1.0
-        moments[1] += batch
-        moments[2] += us
-        moments[3] += batch * batch
-        moments[4] += batch * us
-        moments[5] += count
+        if not after_prefill:
+            # Told from launch to launch: a step with a prefill before it has no time of its own.
+            moments = self._moments
+            moments[0] += 1.0
+            moments[1] += batch
+            moments[2] += us
+            moments[3] += batch * batch
+            moments[4] += batch * us
+            moments[5] += count
         self._generated += count
         if self._acceptance is not None:
             # A step that drafts nothing is verified all the same, as in the real engine.

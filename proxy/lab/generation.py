@@ -1,4 +1,5 @@
-"""The generation routes of an embedded engine: from a body to an answer that flows. Other routes are elsewhere."""
+"""The generation routes of an embedded engine: from a body to an answer that flows, and to one that was stored. Other
+routes are elsewhere."""
 
 import hashlib
 from collections import deque
@@ -19,6 +20,7 @@ from proxy.lab.introspection import Introspection, unix_now_s
 from proxy.lab.jobs import Job, plan_choices
 from proxy.lab.outlet import Outlet
 from proxy.lab.realtime import RealTime
+from proxy.lab.stored import Stored
 from proxy.model import Dialect
 
 FAULT_HEADER = "x-engine-fault"
@@ -51,12 +53,17 @@ class Generation:
         self._realtime = realtime
         self._faults = faults
         self._refuse = refuse
+        self.stored = Stored()
         self.bodies_sha256: deque[str] = deque(maxlen=_MAX_RECORDED)
 
     def routes(self) -> list[web.RouteDef]:
-        """The rows of `SHAPES`, all by POST, the native one by PUT too."""
+        """The rows of `SHAPES`, all by POST, the native one by PUT too, and those of stored responses."""
         rows = [web.post(path, self.answer) for path in SHAPES]
-        return [*rows, web.put("/generate", self.answer)]
+        stored = [
+            web.get("/v1/responses/{id}", self._read_stored),
+            web.post("/v1/responses/{id}/cancel", self._cancel_stored),
+        ]
+        return [*rows, web.put("/generate", self.answer), *stored]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """One generation request. The sequences leave the engine when this ends, however it ends."""
@@ -73,8 +80,9 @@ class Generation:
             options = self._about.options
             content_type = request.headers.get("Content-Type", "")
             ask = read_ask(dialect, body, content_type, self._about.model, options.context_length)
+            ask = self.stored.taken_up(ask, options.context_length)
         except BadAskError as bad:
-            return _refused(dialect, 400, bad.message, bad.kind)
+            return _bad(dialect, bad)
         answer = shape(ask, plan_choices(ask), int(unix_now_s()), speculative=self._about.options.speculative)
         job = Job(answer, self._realtime.clock(), Outlet(fault) if ask.stream else None)
         return await self._run(request, job, fault)
@@ -88,11 +96,27 @@ class Generation:
                 return await _stream(request, job, job.outlet)
             await job.over.wait()
         finally:
+            if job.over.is_set():
+                self.stored.keep(job.answer)
             self._realtime.withdraw(job)
         body = job.answer.whole()
         if fault is not None and fault.kind in STREAM_KINDS:
             return await _broken(request, body, fault)
         return web.Response(body=body, content_type="application/json")
+
+    async def _read_stored(self, request: web.Request) -> web.Response:
+        try:
+            body = self.stored.body(request.match_info["id"])
+        except BadAskError as bad:
+            return _bad(Dialect.RESPONSES, bad)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _cancel_stored(self, request: web.Request) -> web.Response:
+        try:
+            self.stored.cancel(request.match_info["id"])
+        except BadAskError as bad:
+            return _bad(Dialect.RESPONSES, bad)
+        raise AssertionError("nothing stored runs")
 
     def _due_fault(self, request: web.Request) -> Fault | None:
         asked = request.headers.get(FAULT_HEADER)
@@ -141,6 +165,10 @@ async def _broken(request: web.Request, body: bytes, fault: Fault) -> web.Stream
     elif fault.kind is FaultKind.DIE_MID_LINE and request.transport is not None:
         request.transport.close()
     return await until_gone()
+
+
+def _bad(dialect: Dialect, bad: BadAskError) -> web.Response:
+    return _refused(dialect, bad.status, bad.message, bad.kind)
 
 
 def _refused(dialect: Dialect, status: int, message: str, kind: str) -> web.Response:

@@ -15,7 +15,7 @@ EVENTS, LINES, ANYTHING = "text/event-stream", "application/x-ndjson", "*/*"
 _ABOUT = """\
 One endpoint in front of two instances of one model. Requests and answers pass byte for byte, so what an engine accepts
 and answers is told by the engine's own documents; here is what the proxy adds, reads and refuses. An error of the
-proxy's own has `Server: crossover` and no `x-crossover-backend`, and its shape is the dialect's.
+proxy's own has `Server: crossover`, a code of those named here, and the shape of the path's dialect.
 """
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `listen.api_keys_file`."},

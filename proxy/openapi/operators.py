@@ -4,7 +4,6 @@ What the answers hold is in seen.py. A path without words here is a mistake that
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 from proxy.model import Role
 from proxy.openapi import seen
@@ -48,11 +47,22 @@ def _refused(method: str, path: str, *, locked: bool) -> Schema:
     return told
 
 
-def _get(summary: str, content: Schema, *, kind: str = JSON, parameters: Iterable[Schema] = (), **more: Any) -> Schema:
+def _get(
+    summary: str,
+    content: Schema,
+    *,
+    kind: str = JSON,
+    parameters: Iterable[Schema] = (),
+    refused: Schema | None = None,
+    page: bool = False,
+) -> Schema:
     asked = list(parameters)
-    wrong = {"400": answer("A parameter is not what it should be.", ref("Error"))} if asked else {}
-    told = {"200": answer(summary, content, kind=kind)} | wrong
-    return {"summary": summary, "parameters": asked, "responses": told, **more}
+    queried = any(each["in"] == "query" for each in asked)
+    wrong = {"400": answer("A parameter is not what it should be.", ref("Error"))} if queried else {}
+    told = {"200": answer(summary, content, kind=kind)} | wrong | (refused or {})
+    if page:
+        told["200"]["content"][_PAGE] = {}
+    return {"summary": summary, "parameters": asked, "responses": told}
 
 
 def _post(summary: str, content: Schema, *, body: Schema | None = None, refused: Schema | None = None) -> Schema:
@@ -68,8 +78,9 @@ def _post(summary: str, content: Schema, *, body: Schema | None = None, refused:
     }
 
 
-def _asked(name: str, meaning: str, kind: str = "integer") -> Schema:
-    return {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": kind}}
+def _asked(name: str, meaning: str, kind: str = "integer", **bounds: int) -> Schema:
+    schema = {"type": kind, **bounds}
+    return {"name": name, "in": "query", "required": False, "description": meaning, "schema": schema}
 
 
 def _named(name: str, meaning: str) -> Schema:
@@ -82,11 +93,12 @@ def _named(name: str, meaning: str) -> Schema:
     }
 
 
+_UNKNOWN: Schema = {"404": answer("No request of this id is remembered.", ref("Error"))}
 _PIN = record("Where everything is to go.", role=maybe(_ROLE))
 _DRAIN = record("Which backend.", absent=("draining",), role=_ROLE, draining=flag("False takes it back into service."))
 
 _OPERATIONS: dict[tuple[str, str], Schema] = {
-    ("GET", "/"): _get("What this port serves.", ref("Index")),
+    ("GET", "/"): _get("What this port serves; to a browser the status page.", ref("Index"), page=True),
     ("GET", "/health"): _get("Whether the process runs; asks for no token.", ref("Alive")),
     ("GET", "/metrics"): _get(
         "Metrics for Prometheus; docs/metrics.md says what each means.", {"type": "string"}, kind=_TEXT
@@ -99,24 +111,45 @@ _OPERATIONS: dict[tuple[str, str], Schema] = {
             _asked("limit", "How many at most: 1 to 1000, 100 unless told; what is beyond counts as the nearest."),
             _asked("request_id", "The request to tell of, as its answer's x-request-id has it.", "string"),
         ),
+        refused=_UNKNOWN,
     ),
     ("GET", "/explain/{request_id}"): _get(
         "Why one request went where it went, in sentences.",
         ref("Explanation"),
         parameters=(_named("request_id", "As the answer's x-request-id has it."),),
+        refused=_UNKNOWN,
     ),
     ("GET", "/history"): _get(
         "The last minutes, a sample a second, oldest first.",
         ref("History"),
-        parameters=(_asked("seconds", "How far back: 1 to 1800, 900 unless told."),),
+        parameters=(
+            _asked(
+                "seconds", "How far back: above 0, 900 unless told; half an hour is kept.", "number", exclusiveMinimum=0
+            ),
+        ),
     ),
     ("GET", "/journal"): _get(
-        "What has changed, newest first.", ref("Journal"), parameters=(_asked("limit", "How many at most."),)
+        "What has changed, newest first.",
+        ref("Journal"),
+        parameters=(
+            _asked("limit", "How many at most: 1 to 500, 200 unless told; what is beyond counts as the nearest."),
+        ),
     ),
     ("GET", "/stream"): _get(
         "Samples, journal entries, decisions and state as they come: events `sample`, `journal`, `decisions`, `state`.",
         {"type": "string"},
         kind=_EVENTS,
+        refused={"503": answer("As many read it as may.", ref("Error"))},
+    ),
+    ("GET", "/web/{name}"): _get(
+        "A file of the status page.",
+        {},
+        kind="*/*",
+        parameters=(_named("name", "Its path."),),
+        refused={"304": answer("It is as it was."), "404": answer("There is no such file.", ref("Error"))},
+    ),
+    ("GET", "/config/differences"): _get(
+        "The configuration in force beside the defaults, and beside its file as it is now.", ref("Differences")
     ),
     ("GET", "/config"): _get("The configuration in force, secrets masked.", {"type": "object"}, kind=_YAML),
     ("GET", "/curves"): _get("The measured speeds, their verdict, and what was learned since.", ref("Curves")),

@@ -27,6 +27,12 @@ def schemas() -> Schema:
         **_decisions(),
         **_speeds(),
         **_minutes(),
+        "Differences": record(
+            "The configuration in force.",
+            set=many({}, "What is not the default."),
+            pending=many({}, "What a reload would change."),
+            problems=many(text("What is wrong with the file as it is now.")),
+        ),
     }
 
 
@@ -127,15 +133,10 @@ def _decisions() -> Schema:
         reason=text("Why.", Reason),
         because=ref("Because"),
     )
-    settled = {
-        "type": "object",
-        "description": "How the request ended, where it has.",
-        "properties": {"status": whole("HTTP status."), "outcome": text("Its end.", Outcome)},
-    }
     return {
         "Because": because,
         "Decision": decision,
-        "Settled": settled,
+        "Settled": _settled(),
         "Decisions": record(
             "Decisions.", absent=("settled",), decisions=many(ref("Decision")), settled=maybe(ref("Settled"))
         ),
@@ -147,6 +148,28 @@ def _decisions() -> Schema:
             settled=maybe(ref("Settled")),
         ),
     }
+
+
+def _settled() -> Schema:
+    duration, tokens = maybe(number("Seconds.")), maybe(whole("By the engine's own count."))
+    return record(
+        "How the request ended, where it has.",
+        status=maybe(whole("HTTP status.")),
+        outcome=text("Its end.", Outcome),
+        failure=maybe(text("The code of what failed at last.")),
+        first_failure=maybe(text("The code of what failed first.")),
+        attempts=whole("How often it was sent."),
+        role=maybe(_ROLE),
+        stream=flag("Whether the answer streamed."),
+        duration_s=number("Seconds from its head to the end."),
+        queue_s=number("Seconds that it waited for room."),
+        overhead_s=number("Seconds that the proxy took."),
+        ttft_s=duration,
+        tpot_s=duration,
+        prompt_tokens=tokens,
+        completion_tokens=tokens,
+        cached_tokens=tokens,
+    )
 
 
 def _speeds() -> Schema:

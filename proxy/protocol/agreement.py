@@ -4,9 +4,12 @@ Not here: reading the answers (engines.py), and what is done about a disagreemen
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from proxy.model import EngineFacts, Role
+from proxy.protocol.allowlist import EngineKind
 
 SPECULATIVE_DEFAULT_LIMIT = 48
 """What SGLang sets for max_running_requests when speculation is on and the flag is absent; without speculation its
@@ -19,6 +22,23 @@ _GHOST_VERSIONS = frozenset({(0, 5, 18), (0, 5, 19)})
 _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 
 
+class _Flags(NamedTuple):
+    """The options of one kind of engine that mend what is found; empty where it has none, or none is known."""
+
+    model: str = ""
+    context: str = ""
+    weights: str = ""
+    drafting: str = ""
+
+
+_FLAGS = {
+    EngineKind.SGLANG: _Flags("--served-model-name", "--context-length", "--weight-version", "--speculative-algorithm"),
+    EngineKind.VLLM: _Flags("--served-model-name", "--max-model-len", "--revision", "--speculative-config"),
+    EngineKind.LLAMACPP: _Flags("--alias", "--ctx-size", "--model", "--model-draft"),
+    EngineKind.OPENAI: _Flags(),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Disagreement:
     """One thing worth a warning: a code from a closed set, and a message that tells the mend."""
@@ -27,18 +47,22 @@ class Disagreement:
     message: str
 
 
-def disagreements(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement]:
+def disagreements(
+    speculative: EngineFacts, baseline: EngineFacts, kinds: Mapping[Role, EngineKind]
+) -> list[Disagreement]:
     """What differs between the engines or is wrong with one of them; empty where all is well.
 
     What an engine does not say is not held against it. An engine that tells no version (vLLM's model list) is not
-    asked whether it speculates.
+    asked whether it speculates. Defaults and versions that are known to be bad are SGLang's.
     """
+    facts = {Role.SPECULATIVE: speculative, Role.BASELINE: baseline}
+    sglang = [role for role in facts if kinds[role] is EngineKind.SGLANG]
+    flags = {role: _FLAGS[kinds[role]] for role in facts}
     return [
-        *_differing(speculative, baseline),
-        *_roles(speculative, baseline),
-        *_limit(speculative),
-        *_version(Role.SPECULATIVE, speculative),
-        *_version(Role.BASELINE, baseline),
+        *_differing(speculative, baseline, tuple(flags.values())),
+        *_roles(speculative, baseline, flags),
+        *(_limit(speculative) if Role.SPECULATIVE in sglang else ()),
+        *(each for role in sglang for each in _version(role, facts[role])),
     ]
 
 
@@ -47,31 +71,43 @@ def ghosts(version: str | None) -> bool:
     return _numbers(version) in _GHOST_VERSIONS
 
 
-def _differing(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement]:
+def _differing(speculative: EngineFacts, baseline: EngineFacts, flags: tuple[_Flags, ...]) -> list[Disagreement]:
+    model, context, weights, _ = map(_mend, zip(*flags, strict=True))
     compared = (
-        ("model_differs", "served model name", speculative.model, baseline.model, "--served-model-name"),
-        ("context_differs", "context length", speculative.context_length, baseline.context_length, "--context-length"),
-        ("weights_differ", "weight version", speculative.weight_version, baseline.weight_version, "--weight-version"),
+        ("model_differs", "served model name", speculative.model, baseline.model, model),
+        ("context_differs", "context length", speculative.context_length, baseline.context_length, context),
+        ("weights_differ", "weight version", speculative.weight_version, baseline.weight_version, weights),
     )
     return [
         Disagreement(
             code,
             f"the {what} of the backends differs: speculative {ours}, baseline {theirs}; clients will see either,"
-            f" so start both with the same {flag}",
+            f" so {mend}",
         )
-        for code, what, ours, theirs, flag in compared
+        for code, what, ours, theirs, mend in compared
         if ours is not None and theirs is not None and ours != theirs
     ]
 
 
-def _roles(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement]:
+def _mend(flags: Iterable[str]) -> str:
+    """How two engines come to have the same of something."""
+    known = list(dict.fromkeys(flags))
+    if not all(known):
+        return "let both have the same"
+    if len(known) == 1:
+        return f"start both with the same {known[0]}"
+    return f"give both the same, by {known[0]} and {known[1]}"
+
+
+def _roles(speculative: EngineFacts, baseline: EngineFacts, flags: Mapping[Role, _Flags]) -> list[Disagreement]:
+    drafting = {role: each.drafting or "speculation" for role, each in flags.items()}
     found = []
     if speculative.version is not None and speculative.speculative_algorithm is None:
         found.append(
             Disagreement(
                 "speculative_does_not_speculate",
-                "the backend in the speculative role does not speculate; start it with --speculative-algorithm,"
-                " or swap the backends' urls",
+                "the backend in the speculative role does not speculate; start it with"
+                f" {drafting[Role.SPECULATIVE]}, or swap the backends' urls",
             )
         )
     if baseline.speculative_algorithm is not None:
@@ -79,7 +115,7 @@ def _roles(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement
             Disagreement(
                 "baseline_speculates",
                 f"the backend in the baseline role speculates ({baseline.speculative_algorithm}); start it without"
-                " --speculative-algorithm, or swap the backends' urls",
+                f" {drafting[Role.BASELINE]}, or swap the backends' urls",
             )
         )
     if speculative.speculative_adaptive:

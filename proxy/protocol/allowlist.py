@@ -124,9 +124,10 @@ _LLAMACPP_ROUTES = (
     *_rows(RouteClass.PREFILL, Dialect.PLAIN, "POST", "/v1/embeddings", "/embeddings", "/embedding"),
     *_rows(RouteClass.PREFILL, Dialect.PLAIN, "POST", "/v1/rerank", "/v1/reranking", "/rerank", "/reranking"),
     *_rows(RouteClass.PREFILL, Dialect.PLAIN, "POST", "/v1/systemone"),
-    *_rows(RouteClass.AUDIO, Dialect.PLAIN, "POST", "/v1/audio/transcriptions"),
+    *_rows(RouteClass.AUDIO, Dialect.PLAIN, "POST", "/v1/audio/transcriptions", "/audio/transcriptions"),
     *_rows(RouteClass.CPU, Dialect.MESSAGES, "POST", "/v1/messages/count_tokens"),
     *_rows(RouteClass.CPU, Dialect.PLAIN, "POST", "/v1/chat/completions/input_tokens", "/v1/responses/input_tokens"),
+    *_rows(RouteClass.CPU, Dialect.PLAIN, "POST", "/chat/completions/input_tokens", "/responses/input_tokens"),
     *_rows(RouteClass.CPU, Dialect.PLAIN, "POST", "/tokenize", "/detokenize", "/apply-template"),
     # With POST the same path changes settings for everybody, so it is open for reading alone.
     *_rows(RouteClass.INFO, Dialect.PLAIN, "GET", "/props"),

@@ -6,7 +6,8 @@ import { store } from "./store.js";
 import { capital, figure, percent, ROLES, several, span } from "./words.js";
 
 const FIELDS = [
-  ["In flight", inFlight],
+  ["Sequences in flight", inFlight],
+  ["Requests", (backend) => figure(backend.requests)],
   ["Circuit", (backend) => `${backend.circuit.replace("_", " ")}${backend.circuit_age_s === null ? "" : `, since ${span(backend.circuit_age_s)}`}`],
   ["Oldest request", (backend) => (backend.oldest_s > 0 ? span(backend.oldest_s) : "none")],
   ["By the engine's own count", engineCount],
@@ -63,9 +64,8 @@ function standing(backend) {
 }
 
 function inFlight(backend) {
-  const most = backend.max_in_flight === null ? "no limit known" : `of ${figure(backend.max_in_flight)}, ${percent(backend.in_flight / backend.max_in_flight)}`;
-  const lingering = backend.lingering ? `, ${backend.lingering} of them lingering` : "";
-  return `${several(backend.in_flight, "sequence")} in ${several(backend.requests, "request")} (${most}${lingering})`;
+  const most = backend.max_in_flight === null ? "; no limit known" : ` of ${figure(backend.max_in_flight)}, ${percent(backend.in_flight / backend.max_in_flight)}`;
+  return `${figure(backend.in_flight)}${most}${backend.lingering ? `; ${backend.lingering} linger` : ""}`;
 }
 
 function engineCount(backend) {
@@ -107,8 +107,9 @@ function tellNotices(state) {
   if (state.pinned) notices.unshift(`everything is pinned to ${state.pinned} by an operator`);
   const box = at("notices");
   const key = notices.join("\n");
-  if (box.dataset.key === key) return;
+  if ((box.dataset.key ?? "") === key) return;
   box.dataset.key = key;
-  box.hidden = !notices.length;
-  box.replaceChildren(...notices.map((text) => make("p", {}, make("b", { text: "! " }), capital(text))));
+  box.classList.toggle("some", notices.length > 0);
+  const none = make("p", { class: "quiet", text: "✓ Nothing to warn of." });
+  box.replaceChildren(...(notices.length ? notices.map((text) => make("p", {}, make("b", { text: "! " }), capital(text))) : [none]));
 }

@@ -25,6 +25,10 @@ const rate = (name) => (columns) => {
   });
 };
 
+// What is mostly nothing is drawn only where it is something.
+const rare = (values) => (columns) => (typeof values === "string" ? column(values) : values)(columns).map((value) => value || null);
+const count = (value) => figure(value ?? 0);
+
 const DEFINITIONS = [
   {
     title: "In flight, sequences",
@@ -37,7 +41,7 @@ const DEFINITIONS = [
       { label: "smoothed total", style: "smoothed", values: column("smoothed"), shown: (state) => state?.policy === "threshold" },
       { label: "leave_at", style: "bound", values: column("leave_at"), shown: bounded },
       { label: "enter_at", style: "bound", values: column("enter_at"), shown: (state) => state?.policy === "threshold" },
-      { label: "waiting", style: "quiet", values: column("waiting"), shown: () => (store.columns.waiting ?? []).some((count) => count > 0) },
+      { label: "waiting", style: "quiet", values: rare("waiting"), unit: count, gaps: true },
     ],
     strip: favoured,
   },
@@ -49,8 +53,8 @@ const DEFINITIONS = [
     lines: [
       { label: "speculative", style: "speculative", values: rate("speculative_requests") },
       { label: "baseline", style: "baseline", values: rate("baseline_requests") },
-      { label: "failed", style: "alarm", values: rate("failures"), shown: () => (store.columns.failures ?? []).some((count) => count > 0) },
-      { label: "refused", style: "quiet", values: rate("refused"), shown: () => (store.columns.refused ?? []).some((count) => count > 0) },
+      { label: "failed", style: "alarm", values: rare(rate("failures")), unit: count, gaps: true },
+      { label: "refused", style: "quiet", values: rare(rate("refused")), unit: count, gaps: true },
     ],
   },
   { title: "Output tokens a second", least: 10, unit: figure, axis: figure, lines: pair("tok_s") },

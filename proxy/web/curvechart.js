@@ -31,6 +31,7 @@ export class CurveChart {
     this.choice.hidden = contexts.length < 2;
     this.choice.value = String(this.context);
     this.ink = colours();
+    this.font = axisOf(this.ink).font;
     this.u?.destroy();
     const data = this.#data();
     this.u = new uPlot(this.#options(), data, this.plot);
@@ -185,6 +186,7 @@ export class CurveChart {
   #fit() {
     if (!this.u || !this.plot.clientWidth) return;
     const size = this.#size();
-    if (size.width !== this.u.width || size.height !== this.u.height) this.u.setSize(size);
+    if (axisOf(this.ink).font !== this.font) this.build();
+    else if (size.width !== this.u.width || size.height !== this.u.height) this.u.setSize(size);
   }
 }

@@ -86,7 +86,8 @@ async function tellRequest(id) {
   at("detail").showModal();
   try {
     const told = await get(`explain/${encodeURIComponent(id)}`);
-    box.replaceChildren(...told.sentences.map((text) => make("p", { text })), ...told.decisions.map(full), ended(told.settled));
+    const [sentences, end] = [told.sentences.map((text) => make("p", { text })), ended(told.settled)];
+    box.replaceChildren(...sentences, ...told.decisions.map(full), ...(told.settled || !sentences.length ? [end] : []));
   } catch (error) {
     box.replaceChildren(make("p", { text: error.message }));
   }
@@ -99,7 +100,7 @@ function full(decision) {
     "Sent to": role ?? "nobody",
     Why: why(decision),
     Policy: because.policy,
-    "In flight then": `${because.speculative_in_flight} speculative, ${because.baseline_in_flight} baseline, ${figure(because.smoothed)} smoothed`,
+    "In flight then": `${because.speculative_in_flight} speculative, ${because.baseline_in_flight} baseline${because.smoothed === null ? "" : `, ${figure(because.smoothed)} smoothed`}`,
     "Cost on speculative": cost(because, "speculative"),
     "Cost on baseline": cost(because, "baseline"),
     "Prompt tokens cached": because.speculative_cached || because.baseline_cached ? `${because.speculative_cached} speculative, ${because.baseline_cached} baseline` : null,

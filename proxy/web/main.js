@@ -5,13 +5,13 @@ import { beginBackends, tellBackends } from "./backends.js";
 import { Charts } from "./charts.js";
 import { CurveChart } from "./curvechart.js";
 import { beginDecisions, tellDecisions, tellHeads, tellRate } from "./decisions.js";
-import { at, make, named, say } from "./dom.js";
+import { at, named, say } from "./dom.js";
 import { follow, get } from "./feed.js";
 import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
 import { add, decide, fill, latest, length, mean, note, store, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
-import { ago, cost, figure, other, percent, several, span, why } from "./words.js";
+import { ROLES, ago, figure, percent, several, span } from "./words.js";
 
 // The curves change by reloads and by learning; the settings by reloads.
 const LOOK_AGAIN_MS = 60_000;
@@ -65,18 +65,15 @@ function tellMoment() {
   const now = (name) => store.columns[name]?.at(-1) ?? 0;
   const { state } = store;
   const facts = [
-    [named("speculative"), `${figure(now("speculative_in_flight"))} in flight`, `${tokens("speculative")} tok/s`],
-    [named("baseline"), `${figure(now("baseline_in_flight"))} in flight`, `${tokens("baseline")} tok/s`],
-    ["Waiting", several(now("waiting"), "request"), ""],
-    ["Policy", state.pinned ? `pinned to ${state.pinned}` : state.policy, regime(state)],
+    [`${figure(now("speculative_in_flight"))} in flight`, `${tokens("speculative")} tok/s`],
+    [`${figure(now("baseline_in_flight"))} in flight`, `${tokens("baseline")} tok/s`],
+    [several(now("waiting"), "request"), ""],
+    [state.pinned ? `pinned to ${state.pinned}` : state.policy, regime(state)],
   ];
-  const list = at("figures");
-  if (!list.children.length) {
-    list.append(...facts.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"), make("dd", { class: "quiet" }))));
-  }
-  facts.forEach(([, value, more], index) => {
-    say(list.children[index].children[1], value);
-    say(list.children[index].children[2], more);
+  facts.forEach(([value, more], index) => {
+    const [, told, beside] = at("figures").children[index].children;
+    say(told, value);
+    say(beside, more);
   });
   tellShare(end);
   tellVerdict();
@@ -86,22 +83,12 @@ function tellMoment() {
 function tellShare(end) {
   const [ours, theirs] = ["speculative", "baseline"].map((role) => total(`${role}_requests`, end - 60, end));
   const all = ours + theirs;
-  [ours, theirs].forEach((count, index) => {
-    at("share").children[index].style.width = all ? `${(count / all) * 100}%` : "0";
-  });
+  // The baseline's lies behind, over the whole width; the speculative one's covers its share of it.
+  at("share").children[0].style.transform = `scaleX(${all ? 1 : 0})`;
+  at("share").children[1].style.transform = `scaleX(${all ? ours / all : 0})`;
   say(at("share-words"), all ? `Of ${several(all, "request")} in the last minute ${percent(ours / all)} went to speculative, ${percent(theirs / all)} to baseline.` : "No request in the last minute.");
-  say(at("latest"), store.decisions.length ? latestOne(store.decisions[0]) : "");
   const last = marked().at(-1);
   say(at("last"), last ? `Last change, ${ago(latest() - last.at_s)}: ${last.sentence}` : "");
-}
-
-/** The newest decision in words. */
-function latestOne(decision) {
-  const { because, role } = decision;
-  const costs = [role, other(role)].map((each) => `${cost(because, each)} on ${each}`);
-  const known = because.speculative_cost_s !== null || because.baseline_cost_s !== null;
-  const told = known ? ` (${because.policy === "consolidate" ? "an answer would take" : "cost"} ${costs.join(", ")})` : "";
-  return `The latest request, ${ago(latest() - decision.at_s)}, went to ${role}: ${why(decision)}${told}.`;
 }
 
 function regime(state) {
@@ -188,6 +175,7 @@ say(at("theme"), `Theme: ${document.documentElement.dataset.theme ?? "auto"}`);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => length() && (charts.build(), curve.build()));
 document.addEventListener("visibilitychange", () => !document.hidden && length() && (charts.draw(), curve.draw(), tellAll()));
 
+ROLES.forEach((role, index) => at("figures").children[index].firstElementChild.replaceChildren(named(role)));
 beginActions(() => again());
 beginBackends();
 beginDecisions();

@@ -114,6 +114,19 @@ export function marks(u, entries, ink, letters) {
   context.restore();
 }
 
+/** The name of a level at its left end, over its line. */
+export function level(u, value, name, ink) {
+  if (value === null || value === undefined) return;
+  const { ctx: context, bbox } = u;
+  context.save();
+  context.font = `${rem() * 0.78 * devicePixelRatio}px system-ui, sans-serif`;
+  context.fillStyle = ink.bound;
+  context.textAlign = "left";
+  context.textBaseline = "alphabetic";
+  context.fillText(`${name} ${value}`, bbox.left + 4 * devicePixelRatio, u.valToPos(value, "y", true) - 4 * devicePixelRatio);
+  context.restore();
+}
+
 /** A kept moment: a solid line over the whole height. */
 export function kept(u, at_s, ink) {
   const { ctx: context, bbox } = u;

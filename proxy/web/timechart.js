@@ -2,10 +2,12 @@
 // Which charts there are is in charts.js. uPlot, a global of vendor/uplot.min.js, draws the lines.
 
 import { make, mark, say } from "./dom.js";
-import { axisOf, colours, kept, marks, strip } from "./paint.js";
+import { axisOf, colours, kept, level, marks, strip } from "./paint.js";
 import { latest, length, nearest, since, store } from "./store.js";
 
 const DASHES = { speculative: [], baseline: [7, 4], bound: [12, 3, 2, 3], smoothed: [2, 3], quiet: [1, 3] };
+// Means come with answers that end: a few seconds without any are no gap.
+const GAP_S = 15;
 const sync = uPlot.sync("moment");
 
 /**
@@ -38,6 +40,7 @@ export class TimeChart {
   build() {
     this.u?.destroy();
     this.ink = colours();
+    this.font = axisOf(this.ink).font;
     this.u = new uPlot(this.#options(), this.#data(), this.plot);
     this.draw();
   }
@@ -58,9 +61,10 @@ export class TimeChart {
   tell(at_s) {
     const index = at_s === null ? length() - 1 : nearest(at_s);
     const words = this.definition.lines.map((line, at) => {
-      const value = index < 0 ? null : (this.series[at][index] ?? this.#before(at, index));
-      say(this.values[at], this.definition.unit(value));
-      return line.item.hidden ? null : `${line.label} ${this.definition.unit(value)}`;
+      const value = index < 0 ? null : (this.series[at][index] ?? (line.points ? this.#before(at, index) : null));
+      const told = (line.unit ?? this.definition.unit)(value);
+      say(this.values[at], told);
+      return line.item.hidden ? null : `${line.label} ${told}`;
     });
     const when = at_s === null ? "now" : "at the moment that is read";
     this.plot.setAttribute("aria-label", `${this.definition.title}, ${when}: ${words.filter(Boolean).join(", ")}`);
@@ -103,8 +107,8 @@ export class TimeChart {
           stroke: ink[line.style] ?? ink.ink,
           width: line.style === "speculative" || line.style === "baseline" ? 2 : 1.5,
           dash: DASHES[line.style],
-          spanGaps: true,
-          points: { show: Boolean(line.points), size: 4 },
+          ...(line.gaps ? {} : { gaps: wide }),
+          points: { show: Boolean(line.points || line.gaps), size: 4 },
           paths: line.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
         })),
       ],
@@ -118,6 +122,9 @@ export class TimeChart {
   #paint(u) {
     const { board, ink, definition } = this;
     if (definition.strip) strip(u, store.columns.at_s ?? [], definition.strip(store.columns), ink);
+    definition.lines.forEach((line, at) => {
+      if (line.style === "bound" && u.series[at + 1].show) level(u, this.series[at].at(-1), line.label, ink);
+    });
     marks(u, board.entries(), ink, Boolean(definition.tall));
     if (board.kept !== null) kept(u, board.kept, ink);
   }
@@ -165,8 +172,15 @@ export class TimeChart {
   #fit() {
     if (!this.u || !this.plot.clientWidth) return;
     const size = this.#size();
-    if (size.width !== this.u.width || size.height !== this.u.height) this.u.setSize(size);
+    if (axisOf(this.ink).font !== this.font) this.build();
+    else if (size.width !== this.u.width || size.height !== this.u.height) this.u.setSize(size);
   }
+}
+
+// A line goes on over what is not known for some seconds, and breaks over more.
+function wide(u, _, __, ___, gaps) {
+  const most = u.valToPos(GAP_S, "x", true) - u.valToPos(0, "x", true);
+  return gaps.filter(([from, to]) => to - from > most);
 }
 
 function time(at_s) {

@@ -57,6 +57,8 @@ class HealthProbe:
             return await self._ask_health()
         if reply.status == 503:
             return await self._doubt()
+        if self._backend.health.doubtful:
+            return None  # since it was asked, and the page that was asked is the one that is not believed
         return Evidence.HIT if reply.status < 500 else Evidence.MISS
 
     async def _ask_health(self) -> Evidence | None:

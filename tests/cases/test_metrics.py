@@ -165,7 +165,7 @@ async def test_h29_megabyte_of_a_models_name_makes_no_series(sample: Sample) -> 
             await until(lambda: not stage.app.relay.trips)
             seen.append(series(stage))
         assert seen[0] == seen[1]
-        assert MARK not in str(stage.app.decisions())
+        assert MARK not in str(stage.app.watch.decisions())
 
 
 async def test_h29_target_or_header_as_long_as_they_may_be_makes_no_series() -> None:

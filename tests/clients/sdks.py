@@ -16,16 +16,19 @@ FIELDS = {
     "required": ["city", "days"],
 }
 TOOL = {"type": "function", "function": {"name": "find_weather", "description": "Weather.", "parameters": FIELDS}}
-FAULTS = {"busy": "429", "failed": "500"}
+FAULTS = {"busy": "429", "failed": "500", "broken": "reset", "full": "503"}
+DYING = {"x-engine-fault": "die-mid-line=2"}
+TOO_MANY = 10_000_000
 WITHIN_S = 60.0
 
 
-def errors(ask: Callable[[dict[str, str]], object]) -> dict[str, list[str]]:
+def errors(ask: Callable[[dict[str, str]], object], **others: Callable[[], object]) -> dict[str, list[str]]:
     """The SDK's class of each failure and those it is a kind of; `ask` sends one request with further headers."""
+    acts = {name: lambda fault=fault: ask({"x-engine-fault": fault}) for name, fault in FAULTS.items()} | others
     seen = {}
-    for name, fault in FAULTS.items():
+    for name, act in acts.items():
         try:
-            ask({"x-engine-fault": fault})
+            act()
         except Exception as error:  # noqa: BLE001 - which one is what is looked at
             seen[name] = [kind.__name__ for kind in type(error).__mro__]
     return seen
@@ -42,7 +45,22 @@ def with_anthropic(base: str) -> dict[str, Any]:
         ended = stream.get_final_message()
     with client.messages.stream(**{**asked, "max_tokens": 4000}) as left:
         first = next(iter(left.text_stream))
+    tooled = asked | {
+        "max_tokens": 200,
+        "tools": [{"name": "find_weather", "description": "Weather.", "input_schema": FIELDS}],
+        "tool_choice": {"type": "any"},
+    }
+    called = client.messages.create(**tooled).content[0]
+    with client.messages.stream(**tooled) as calling:
+        called_later = calling.get_final_message().content[0]
+
+    def drained() -> None:
+        with client.messages.stream(**{**asked, "max_tokens": 60}, extra_headers=DYING) as dying:
+            list(dying)
+
     return {
+        "tool": [called.name, sorted(called.input)],
+        "tool_streamed": [called_later.name, sorted(called_later.input)],
         "whole": whole.content[0].text,
         "usage": whole.usage.output_tokens,
         "streamed": text,
@@ -51,7 +69,11 @@ def with_anthropic(base: str) -> dict[str, Any]:
         "left": first,
         "after": client.messages.create(**asked).content[0].text,
         "counted": client.messages.count_tokens(model="any", messages=SAID).input_tokens,
-        "errors": errors(lambda headers: client.messages.create(**asked, extra_headers=headers)),
+        "errors": errors(
+            lambda headers: client.messages.create(**asked, extra_headers=headers),
+            bad=lambda: client.messages.create(**{**asked, "max_tokens": TOO_MANY}),
+            died=drained,
+        ),
     }
 
 
@@ -72,8 +94,12 @@ def with_langchain(base: str) -> dict[str, Any]:
 
     whole = model().invoke(SAID)
     pieces = list(model().stream(SAID))
-    called = model(200).bind_tools([TOOL], tool_choice="any").invoke(SAID)
+    calling = model(200).bind_tools([TOOL], tool_choice="any")
+    called = calling.invoke(SAID)
+    first, *later = calling.stream(SAID)
+    called_later = sum(later, first).tool_calls[0]
     return {
+        "tool_streamed": [called_later["name"], sorted(called_later["args"])],
         "whole": whole.content,
         "usage": whole.usage_metadata["output_tokens"],
         "streamed": "".join(str(piece.content) for piece in pieces),
@@ -82,7 +108,11 @@ def with_langchain(base: str) -> dict[str, Any]:
         "tool": [called.tool_calls[0]["name"], sorted(called.tool_calls[0]["args"])],
         "left": next(str(piece.content) for piece in model(4000).stream(SAID) if piece.content),
         "after": model().invoke(SAID).content,
-        "errors": errors(lambda headers: model(headers=headers).invoke(SAID)),
+        "errors": errors(
+            lambda headers: model(headers=headers).invoke(SAID),
+            bad=lambda: model(TOO_MANY).invoke(SAID),
+            died=lambda: list(model(60, DYING).stream(SAID)),
+        ),
     }
 
 
@@ -97,8 +127,11 @@ def with_litellm(base: str) -> dict[str, Any]:
 
     whole = ask()
     pieces = list(ask(stream=True, stream_options={"include_usage": True}))
-    called = ask(tools=[TOOL], tool_choice="required", max_tokens=200).choices[0].message.tool_calls[0].function
+    tooled = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 200}
+    called = ask(**tooled).choices[0].message.tool_calls[0].function
+    calling = litellm.stream_chunk_builder(list(ask(**tooled, stream=True))).choices[0].message.tool_calls[0].function
     return {
+        "tool_streamed": [calling.name, sorted(json.loads(calling.arguments))],
         "whole": whole.choices[0].message.content,
         "usage": whole.usage.completion_tokens,
         "streamed": "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices),
@@ -109,7 +142,11 @@ def with_litellm(base: str) -> dict[str, Any]:
             one.choices[0].delta.content for one in ask(stream=True, max_tokens=4000) if one.choices[0].delta.content
         ),
         "after": ask().choices[0].message.content,
-        "errors": errors(lambda headers: ask(extra_headers=headers)),
+        "errors": errors(
+            lambda headers: ask(extra_headers=headers),
+            bad=lambda: ask(max_tokens=TOO_MANY),
+            died=lambda: list(ask(max_tokens=60, stream=True, extra_headers=DYING)),
+        ),
     }
 
 

@@ -1,7 +1,4 @@
-"""The `anthropic` SDK and langchain-openai work against the proxy as they are. What they do is in sdks.py.
-
-litellm plays the same scenes by hand alone (docs/clients.md): it takes a minute to import.
-"""
+"""The `anthropic` SDK, langchain-openai and litellm work against the proxy as they are. What they do is in sdks.py."""
 
 import json
 import os
@@ -16,10 +13,10 @@ HERE = Path(__file__).resolve().parent
 # They take half a minute to import on a busy machine, and the first time some minutes to be compiled.
 RUN_WITHIN_S = 240
 # Nobody but the proxy is to be asked.
-QUIET = {"LANGSMITH_TRACING": "false"}
+QUIET = {"LANGSMITH_TRACING": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
-@pytest.fixture(scope="module", params=["anthropic", "langchain"])
+@pytest.fixture(scope="module", params=["anthropic", "langchain", "litellm"])
 def seen(request: pytest.FixtureRequest, base: str) -> dict[str, Any]:
     """What one SDK saw in every scene."""
     python = installed("clients") / "bin" / "python"
@@ -47,8 +44,8 @@ def test_answers_stream_to_their_end_with_their_usage(seen: dict[str, Any]) -> N
     assert seen["finish"] in ("stop", "length", "end_turn", "max_tokens")
 
 
-def test_a_tool_is_called_where_the_engine_has_them(seen: dict[str, Any]) -> None:
-    assert seen.get("tool", ["find_weather", ["city", "days"]]) == ["find_weather", ["city", "days"]]
+def test_a_tool_is_called_whole_and_streamed(seen: dict[str, Any]) -> None:
+    assert [seen["tool"], seen["tool_streamed"]] == [["find_weather", ["city", "days"]]] * 2
 
 
 def test_leaving_a_stream_leaves_the_client_usable(seen: dict[str, Any]) -> None:
@@ -56,7 +53,16 @@ def test_leaving_a_stream_leaves_the_client_usable(seen: dict[str, Any]) -> None
     assert seen["after"]
 
 
-def test_errors_come_as_the_classes_that_people_catch(seen: dict[str, Any]) -> None:
-    busy, failed = seen["errors"]["busy"], seen["errors"]["failed"]
-    assert "RateLimitError" in busy
-    assert "InternalServerError" in failed
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bad", "BadRequestError"),
+        ("busy", "RateLimitError"),
+        ("failed", "InternalServerError"),
+        ("broken", "APIStatusError"),
+        ("full", "APIStatusError"),
+        ("died", "APIError"),
+    ],
+)
+def test_each_error_comes_as_the_class_that_people_catch(seen: dict[str, Any], name: str, kind: str) -> None:
+    assert kind in seen["errors"][name]

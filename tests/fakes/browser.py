@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from fakes.until import until
 
 from proxy import tasks
 
@@ -178,28 +179,27 @@ async def browsing(*flags: str) -> AsyncIterator[Browser]:
     assert program is not None, "no Chromium here: scripts/chromium fetches one"
     with tempfile.TemporaryDirectory(prefix="crossover-browser-", ignore_cleanup_errors=True) as folder:
         process = await asyncio.create_subprocess_exec(
-            program, f"--user-data-dir={folder}", *flags, *FLAGS, stderr=asyncio.subprocess.PIPE
+            program, f"--user-data-dir={folder}", *flags, *FLAGS, stderr=asyncio.subprocess.DEVNULL
         )
         try:
             async with aiohttp.ClientSession() as session:
-                yield Browser(session, await _address(process))
+                yield Browser(session, await _address(process, Path(folder)))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             await process.wait()
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
-    assert process.stderr is not None
-    async with asyncio.timeout(WITHIN_S):
-        while line := await process.stderr.readline():
-            if b"DevTools listening on ws://" in line:
-                # What it says from here on is read by nobody, and must not stop it.
-                tasks.spawn(_spill(process.stderr), name="browser's words")
-                return "http://" + line.split(b"ws://")[1].split(b"/")[0].decode()
-    raise AssertionError("the browser ended before it began")
+async def _address(process: asyncio.subprocess.Process, folder: Path) -> str:
+    """Where it listens: it writes its port into its profile."""
+    told = folder / "DevToolsActivePort"
+    await until(lambda: process.returncode is not None or _first_line(told), within_s=WITHIN_S, what="the browser")
+    assert process.returncode is None, "the browser ended before it began"
+    return f"http://127.0.0.1:{_first_line(told)}"
 
 
-async def _spill(words: asyncio.StreamReader) -> None:
-    while await words.read(65536):
-        pass
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").partition("\n")[0]
+    except OSError:
+        return ""

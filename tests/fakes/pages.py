@@ -16,8 +16,10 @@ SHIFTS = """
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) {
       if (entry.hadRecentInput) continue;
-      const who = entry.sources.map(({ node }) => node?.parentElement?.id || node?.className || node?.id);
-      globalThis.shifts.push([entry.value, who.join(" ")]);
+      const where = ({ x, y, width, height }) => [x, y, width, height].map(Math.round).join(" ");
+      const moved = ({ node, previousRect, currentRect }) =>
+        `${node?.id || node?.className || node?.nodeName} from ${where(previousRect)} to ${where(currentRect)}`;
+      globalThis.shifts.push([entry.value, entry.sources.map(moved).join("; ")]);
     }
   }).observe({ type: "layout-shift", buffered: true });
 """

@@ -55,8 +55,8 @@ async def measured(options: argparse.Namespace) -> dict[str, Any]:
             met = await looked_at(browser, page, options)
         lasting = str(options.turns * 2 * (options.turn_s + 3) + 30)
         load = ("load", f"http://127.0.0.1:{port}", "--concurrency", STEADY, "--duration", lasting)
-        async with running(*load):
-            cost = await costs(browser, page, process.pid, options)
+        async with running(*load), demo(options.policy) as (_, __, idle_port):
+            cost = await costs(browser, page, f"http://127.0.0.1:{idle_port}/", process.pid, options)
     met |= cost
     met["within"] = {
         "first_paint": met["first_paint_ms"] < MAX_PAINT_MS,
@@ -113,18 +113,22 @@ async def everywhere(tab: Tab, pictures: Path | None) -> list[str]:
     return faults
 
 
-async def costs(browser: Browser, page: str, pid: int, options: argparse.Namespace) -> dict[str, Any]:
-    """The proxy's CPU time for an output token, with the page open and without, in turns."""
+async def costs(browser: Browser, page: str, other: str, pid: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The proxy's CPU time for an output token, with its page open and without, in turns.
+
+    Without, the browser shows the page of another proxy: what it takes of this machine's cores is no part of the cost.
+    """
     async with aiohttp.ClientSession() as session:
         apart: list[float] = []
         beside: list[float] = []
-        await asyncio.sleep(5)  # sleeps: the load begins
+        await asyncio.sleep(12)  # sleeps: the load begins, and first answers end
         for _ in range(options.turns):
-            apart.append(await cpu_us(session, page, pid, options.turn_s))
-            async with browser.tab() as tab:
-                await tab.open(page)
-                await tab.until(READY)
-                beside.append(await cpu_us(session, page, pid, options.turn_s))
+            for shown, spent in ((other, apart), (page, beside)):
+                async with browser.tab() as tab:
+                    await tab.open(shown)
+                    await tab.until(READY)
+                    await asyncio.sleep(2)  # sleeps: what is asked for once, when it opens, is no part of it being open
+                    spent.append(await cpu_us(session, page, pid, options.turn_s))
     without, with_page = statistics.median(apart), statistics.median(beside)
     return {
         "cpu_us_without": [round(each, 2) for each in apart],
@@ -142,11 +146,11 @@ async def cpu_us(session: aiohttp.ClientSession, page: str, pid: int, seconds: f
 
 
 async def generated(session: aiohttp.ClientSession, page: str) -> float:
-    """Output tokens of answers that have ended."""
-    async with session.get(f"{page}metrics") as answer:
-        text = await answer.text()
-    lines = [line for line in text.splitlines() if line.startswith("crossover_tokens_total")]
-    return sum(float(line.rpartition(" ")[2]) for line in lines if 'kind="completion"' in line)
+    """Output tokens of the last half hour, by the engines' own count."""
+    async with session.get(f"{page}history?seconds=1800") as answer:
+        told = await answer.json()
+    speeds = [told["columns"].index(f"{role}_tok_s") for role in ("speculative", "baseline")]
+    return float(sum(sample[at] or 0.0 for sample in told["samples"] for at in speeds)) * float(told["step_s"])
 
 
 @contextlib.asynccontextmanager

@@ -107,7 +107,8 @@ class Book:
 
     Speeds are of one kind: while decoding where each arm tells that in most of its cells (and those that do not are
     left out), else what clients got, of all. One arm's decoding beside the other's whole time would be no comparison.
-    `gross` says that it is the latter.
+    `gross` says that it is the latter. Where an arm hardly ever tells it, nothing is known of that concurrency: engines
+    time no step that somebody joins, and a lucky repeat or two would only make an interval without end.
     """
 
     def __init__(self, condition: Condition, measurements: Iterable[Measurement]) -> None:
@@ -116,9 +117,10 @@ class Book:
         self._queued: dict[tuple[int, Arm], int] = defaultdict(int)
         usable = [one for one in measurements if one.cell.condition == condition and one.usable]
         self.gross = not _tell_decoding(usable)
+        told = _balance((one.cell.concurrency, one.cell.arm, bool(one.decode_tok_s)) for one in usable)
         for one in usable:
             cell, speed = one.cell, one.gross_tok_s if self.gross else one.decode_tok_s
-            if speed:
+            if speed and (self.gross or told[cell.concurrency, cell.arm] > 0):
                 self._speeds[cell.concurrency][cell.arm][cell.repeat] = speed
                 self._queued[cell.concurrency, cell.arm] += 1 if one.queued else -1
         if not self.gross:
@@ -196,10 +198,16 @@ def _slopes(speeds: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
 
 def _tell_decoding(usable: Sequence[Measurement]) -> bool:
     """Whether each arm tells its speed while decoding in most of its cells."""
-    votes: dict[Arm, int] = defaultdict(int)
-    for one in usable:
-        votes[one.cell.arm] += 1 if one.decode_tok_s else -1
+    votes = _balance((0, one.cell.arm, bool(one.decode_tok_s)) for one in usable)
     return bool(votes) and min(votes.values()) > 0
+
+
+def _balance(cells: Iterable[tuple[int, Arm, bool]]) -> Mapping[tuple[int, Arm], int]:
+    """By how many cells those that tell exceed those that do not."""
+    votes: dict[tuple[int, Arm], int] = defaultdict(int)
+    for at, arm, tells in cells:
+        votes[at, arm] += 1 if tells else -1
+    return votes
 
 
 def _contrast(concurrency: int, found: Interval, *, queued: bool, quick: bool) -> Contrast:

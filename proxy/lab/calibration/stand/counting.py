@@ -21,6 +21,10 @@ _MAX_SURPLUS = 0.05
 # Sequences that may be a late count, or an answer that changes over: one, or this share of many.
 _FEW_SHARE = 0.03
 
+# Decode steps of a window below which their times are chance. SGLang leaves out those after a prefill, so that hardly
+# one is counted with many short answers in flight.
+LEAST_STEPS = 3
+
 # Of the chunks that clients saw, so many may come without a count before the counts are not believed: the next chunk
 # that tells makes good for them.
 _MAX_UNTOLD = 0.05
@@ -52,7 +56,7 @@ class Count(NamedTuple):
 
 
 def decoding(begin: Mark, end: Mark, size: int) -> Decoding | None:
-    """The engine's own speed between two marks; None without moments, or where it began anew in between.
+    """The engine's own speed between two marks; None without moments, with too few, or where it began anew in between.
 
     Data-parallel ranks step side by side, so what they do in a second of their own adds up over as many of them as can
     have had work: with fewer sequences than ranks, only so many.
@@ -63,7 +67,7 @@ def decoding(begin: Mark, end: Mark, size: int) -> Decoding | None:
     steps, batches, us, _, _, generated = (
         late - early for early, late in zip(before, end.reading.moments, strict=True)
     )
-    if min(steps, batches, us, generated) <= 0:
+    if steps < LEAST_STEPS or min(batches, us, generated) <= 0:
         return None
     lanes = min(end.reading.ranks, size)
     return Decoding(generated / (us / 1e6) * lanes, batches / steps * lanes, generated / batches, generated)
@@ -93,10 +97,12 @@ def is_queued(looks: Sequence[Reading], decoded: Decoding | None, size: int) -> 
     """Whether the engine ran fewer sequences than were asked of it: by its mean batch, or by what waits in most looks.
 
     One or a few wait now and then until the step has ended that they came in; with the engine at its limit even one is
-    a queue.
+    a queue. Counted steps are those after which nobody came, and so lack somebody more often than all: what ran in the
+    looks counts too.
     """
-    batch = decoded.batch if decoded is not None else mean_running(looks)
-    if batch is not None and batch < _FULL_SHARE * size:
+    told = (decoded.batch if decoded is not None else None, mean_running(looks))
+    batches = [batch for batch in told if batch is not None]
+    if batches and max(batches) < _FULL_SHARE * size:
         return True
     return _most(looks, lambda look: look.waiting > _few(size) or (look.waiting > 0 and look.at_limit))
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from proxy.lab.acceptance import Acceptance
-from proxy.lab.calibration.stand.counting import quantiles
+from proxy.lab.calibration.stand.counting import LEAST_STEPS, quantiles
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, Ending, FirstToken, Measurement, Source, Span
 from proxy.lab.calibration.virtual.load import Counted, VirtualLoad, prompt_tokens_of
 from proxy.lab.curves import Curve
@@ -216,16 +216,18 @@ class VirtualStand:
         steps, batches, spent_us, _, _, tokens = counted.moments
         prompt_tokens = counted.gained("prompt_tokens")
         verified = counted.gained("verify_calls")
+        running, told = counted.after.running, steps >= LEAST_STEPS
+        batch = batches / steps if told else running
         return replace(
             seen,
-            source=Source.MOMENTS,
-            decode_tok_s=1e6 * tokens / spent_us,
-            batch=batches / steps,
-            tokens_per_step=tokens / batches,
-            accept_length=tokens / verified if verified else None,
+            source=Source.MOMENTS if told else seen.source,
+            decode_tok_s=1e6 * tokens / spent_us if told else None,
+            batch=batch,
+            tokens_per_step=tokens / batches if told else None,
+            accept_length=counted.gained("generated_tokens") / verified if verified else None,
             kv_use=counted.after.used_tokens / self._engines[seen.cell.arm].limits.kv_tokens,
             cache_hit_rate=counted.gained("cached_tokens") / prompt_tokens if prompt_tokens else None,
-            queued=batches / steps < QUEUED_BELOW * seen.cell.concurrency,
+            queued=max(batch, running) < QUEUED_BELOW * seen.cell.concurrency,
         )
 
     def _facts(self, arm: Arm) -> ArmFacts:
