@@ -4,7 +4,7 @@ from itertools import pairwise
 from math import exp, inf
 
 import pytest
-from fakes.speeds import TABLES, any_curves, bucket, curves, of_both, speed_curve
+from fakes.speeds import TABLES, Table, any_curves, bucket, curves, of_both, speed_curve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,8 +33,8 @@ from proxy.routing.policy import decide, decide_by_counts, follow
 from proxy.routing.rules import CONSOLIDATED_S, Rules
 
 # Speculation wins alone, and again where demand is more than the baseline gives; the baseline wins between.
-OURS = {1: 60.0, 2: 60.0, 16: 470.0}
-THEIRS = {1: 40.0, 8: 310.0, 16: 350.0}
+OURS: Table = {1: 60.0, 2: 60.0, 16: 470.0}
+THEIRS: Table = {1: 40.0, 8: 310.0, 16: 350.0}
 TWICE = of_both(OURS, THEIRS)
 
 
@@ -136,11 +136,13 @@ ARRIVALS = st.lists(
 
 def driven(rules: Rules, arrivals: list[tuple[float, int]]) -> list[tuple[float, Decision]]:
     """Decisions over a minute or more: each request stays for ten arrivals."""
-    regime, now_s, flying, told = fresh(rules), 0.0, [], []
+    regime, now_s = fresh(rules), 0.0
+    flying: list[tuple[Role, int]] = []
+    told = []
     for wait_s, weight in arrivals:
         now_s += wait_s
-        counts = [sum(each for role, each in flying if role is one) for one in ROLES]
-        decision = decide(rules, regime, snapshot(now_s, *counts), Traits(weight=weight, prompt_bytes=4000))
+        ours, theirs = (sum(each for role, each in flying if role is one) for one in ROLES)
+        decision = decide(rules, regime, snapshot(now_s, ours, theirs), Traits(weight=weight, prompt_bytes=4000))
         assert decision.role is not None
         regime = decision.regime
         flying = [*flying, (decision.role, weight)][-10:]
@@ -266,12 +268,15 @@ def paced(rules: Rules, regime: Regime, seconds: range, every_s: int, held: int)
     return regime
 
 
-def test_a_calm_is_followed_once_it_has_lasted_longer_than_what_was_before() -> None:
+def test_a_calm_is_followed_once_the_other_one_would_have_served_all_of_late_sooner() -> None:
     rules = shared(TWICE)
     busy = paced(rules, fresh(rules), range(120), 2, 3)
     assert busy.role is BASELINE
-    assert paced(rules, busy, range(120, 300), 30, 0).role is BASELINE
-    assert paced(rules, busy, range(120, 7200), 30, 0).role is SPECULATIVE
+    calm = paced(rules, busy, range(120, 1800), 30, 0)
+    assert (calm.role, calm.demand.excess > 0.0) == (BASELINE, True), "all in all not yet"
+    calm = paced(rules, calm, range(1800, 3600), 30, 0)
+    assert calm.role is SPECULATIVE
+    assert calm.demand.peak_tok_s > 2.0 * calm.demand.lasting_tok_s, "and it is no new height of demand"
 
 
 def test_both_are_looked_at_once_in_a_quarter_second_and_nothing_of_the_time_between_is_lost() -> None:
