@@ -183,16 +183,13 @@ class LoadSnapshot(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
-    tokens, of those that asked. `prompt_tok_s` are the tokens of prompts that had to be read for it, also a second:
-    those that were cached where they went are not in it.
+    """What was lately asked for: expected output tok/s, the means of the context and of the expected answer, in tokens,
+    of those that asked, and the tokens a second of prompts that had to be read: not those that were cached.
 
-    The rest is kept by policy consolidate alone: `lasting_tok_s` is the mean since the demand last changed, `lasted_s`
-    seconds ago, and `held` that of the sequences in flight over the same time. `peak_tok_s` is what the highest demand
-    of late has faded to. `spread` tells how far the demand of the last seconds is from the mean by chance (see
-    lasting.py). `excess` is how many more sequences speculative would have held than baseline, each alone, in sequences
-    times seconds of late. All this is as of `looked_at_s`, monotonic seconds; `flown` are the sequences in flight times
-    seconds since then."""
+    The rest policy consolidate alone keeps, as of `looked_at_s` (monotonic): the mean since the demand last changed,
+    `lasted_s` ago; `held`, that of the sequences in flight in this time; what the highest demand of late has faded to;
+    how far the last seconds are from the mean by chance (lasting.py); `excess`, sequences times seconds that
+    speculative would have held more than baseline, each alone; and `flown`, those in flight since `looked_at_s`."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0

@@ -248,18 +248,6 @@ def test_the_highest_demand_is_forgotten_slowly() -> None:
     assert follow(rules, regime, 0, PEAK_S).demand.peak_tok_s == pytest.approx(400.0 * exp(-1.0))
 
 
-@pytest.mark.parametrize(("requests", "begins_anew"), [(1, False), (40, True)])
-def test_the_mean_begins_anew_where_more_come_than_by_chance(requests: int, begins_anew: bool) -> None:
-    rules, regime = shared(TWICE), fresh(shared(TWICE))
-    for second in range(0, 600, 10):
-        regime = decide(rules, regime, snapshot(float(second)), Traits()).regime
-    for _ in range(requests):
-        regime = decide(rules, regime, snapshot(600.0), Traits()).regime
-    demand = follow(rules, regime, 0, 600.5).demand
-    assert (demand.lasted_s == DEMAND_S) is begins_anew
-    assert (demand.lasting_tok_s == demand.tok_s) is begins_anew
-
-
 def paced(rules: Rules, regime: Regime, seconds: range, every_s: int, held: int) -> Regime:
     """A request of the expected length every so many seconds, with so many in flight."""
     for second in seconds:
