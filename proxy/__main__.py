@@ -116,7 +116,11 @@ def _add_terminal(commands: Any, first: Sequence[str]) -> None:
 
         live.add_options(top)
 
-        explain.add_argument("request_id", metavar="REQUEST_ID", help="the x-request-id of its answer")
+        explain.add_argument(
+            "request_id",
+            metavar="REQUEST_ID",
+            help="the x-request-id of its answer, or its first 8 characters, as `top` shows them",
+        )
         for command in (status, explain):
             port.add_arguments(command)
             command.add_argument("--json", action="store_true", help="as the operators' port tells it")

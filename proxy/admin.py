@@ -18,13 +18,14 @@ from proxy import __version__, logs
 from proxy.metrics import CONTENT_TYPE, Metrics, Reading
 from proxy.model import Role
 from proxy.openapi import operators_document
+from proxy.protocol.browsers import is_own_name, of_other_origin, of_other_site, opens_page
 from proxy.protocol.credentials import carries_token, user_of
-from proxy.watch import Page, Views, Watch, wants_page
+from proxy.watch import Page, Views, Watch, json_text, wants_page
 from proxy.wire.ports import NAME
 
-HEALTH, STREAM = "/health", "/stream"
+INDEX, HEALTH, METRICS, STREAM = "/", "/health", "/metrics", "/stream"
 PATHS = (
-    *("/metrics", "/status", "/decisions", "/explain/ID", "/history", "/journal", STREAM, "/config"),
+    *(METRICS, "/status", "/decisions", "/explain/ID", "/history", "/journal", STREAM, "/config"),
     *("/config/differences", "/curves", "/openapi.json", "/openapi/clients.json"),
     *("POST /reload", "POST /pin", "POST /drain"),
 )
@@ -34,6 +35,13 @@ MENDS = {
     405: "this path is served with another method; see the Allow header",
     413: "the body is over 1 MiB; everything that this port takes is short",
 }
+FAILED = "the proxy failed on this; its log has the type and the place"
+NO_HTTP = "this is no request of HTTP/1.1 that can be read; with admin.tls the URL begins with https://"
+OTHER_SITE = "requests made by other sites are refused; open this port's address itself"
+OTHER_NAME = (
+    "without admin.token this port is asked by an address, by localhost or by the name of admin.host alone, since any "
+    "other name may be made to mean this machine; use the address, or set admin.token"
+)
 TOKEN_FORM = "send the token of admin.token as `Authorization: Bearer TOKEN`, or as the password of any user"
 PIN_FORM = 'send {"role": "speculative"} or {"role": "baseline"} to pin, {"role": null} to unpin'
 DRAIN_FORM = 'send {"role": "baseline"} or {"role": "speculative"}; add "draining": false to take it back into service'
@@ -62,6 +70,10 @@ class Operable(Protocol):
         """What operators have to send; None where nothing is asked for."""
         ...
 
+    def own_name(self) -> str | None:
+        """The host that the port may be asked by, besides addresses and localhost; None where any name will do."""
+        ...
+
     def clients_document(self) -> dict[str, Any]:
         """The clients' port as an OpenAPI document."""
         ...
@@ -87,6 +99,25 @@ class Operable(Protocol):
         ...
 
 
+class Connection(web.RequestHandler):
+    """A connection that answers in this port's form even what is no HTTP."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """See aiohttp, which says what it met in words of its own."""
+        super().handle_error(request, status, exc, message)
+        answer = _json({"error": NO_HTTP if status < 500 else FAILED}, status=status)
+        answer.force_close()
+        return answer
+
+
 class Admin:
     """Handlers of the operators' port."""
 
@@ -97,11 +128,17 @@ class Admin:
     def application(self) -> web.Application:
         """The aiohttp application to serve."""
         application = web.Application(
-            middlewares=[self._tell_refusals, _refuse_other_sites, self._ask_token, self._tell_failures]
+            middlewares=[
+                self._tell_refusals,
+                _refuse_other_sites,
+                self._refuse_other_names,
+                self._ask_token,
+                self._tell_failures,
+            ]
         )
         get, post = application.router.add_get, application.router.add_post
-        get("/", self._index)
-        get("/metrics", self._metrics)
+        get(INDEX, self._index)
+        get(METRICS, self._metrics)
         get("/status", self._status)
         application.router.add_routes([*Views(lambda: self._app.watch).routes(), *self._page.routes()])
         get("/config", self._config)
@@ -131,12 +168,21 @@ class Admin:
     async def _tell_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Whoever is not let in is told of without a name: what stands there may be a password in the wrong field."""
         response = await handler(request)
-        if response.status in (401, 403):
+        if response.status in (401, 403, 421):
             resource = request.match_info.route.resource
             path = None if resource is None else resource.canonical  # of ours, not as it was sent
             address = request.remote
             logs.audit(self._app.logger, "refused", "port", address=address, path=path, status=response.status)
         return response
+
+    @web.middleware
+    async def _refuse_other_names(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A name that somebody makes mean this machine must not open the port to that somebody's page. Scrapers and
+        probes come by the names of services, and get what gives nothing away."""
+        own = self._app.own_name()
+        if own is None or request.path in (HEALTH, METRICS) or is_own_name(request.headers.get("Host", ""), own):
+            return await handler(request)
+        return _json({"error": OTHER_NAME}, status=421)
 
     def _audit(self, request: web.Request, act: str, **told: Any) -> None:
         user = user_of(request.headers.get("Authorization", ""), self._app.token())
@@ -152,7 +198,7 @@ class Admin:
             return _said_here(error)
         except Exception as error:
             self._app.logger.error("admin_failed", path=request.path, exc_info=error)
-            return _json({"error": "the proxy failed on this; its log has the type and the place"}, status=500)
+            return _json({"error": FAILED}, status=500)
 
     async def _index(self, request: web.Request) -> web.Response:
         if wants_page(request):
@@ -237,12 +283,12 @@ def _asking(act: Callable[..., Awaitable[web.Response]], form: str) -> Handler:
 @web.middleware
 async def _refuse_other_sites(request: web.Request, handler: Handler) -> web.StreamResponse:
     """A page that an operator happens to visit must not steer the proxy through the operator's browser, nor take the
-    places of those who watch."""
-    origin = request.headers.get("Origin")
-    foreign = origin is not None and origin.partition("://")[2] != request.host
-    foreign = foreign or request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
-    if foreign and (request.method == "POST" or request.path == STREAM):
-        return _json({"error": "requests made by other sites are refused; call this port itself"}, status=403)
+    places of those who watch, nor have it make answers that nobody reads. It may link to the status page."""
+    headers, path = request.headers, request.path
+    linked = path == HEALTH or (path == INDEX and opens_page(headers))
+    foreign = of_other_site(headers) and not (linked and request.method in ("GET", "HEAD"))
+    if foreign or (of_other_origin(headers) and (request.method == "POST" or path == STREAM)):
+        return _json({"error": OTHER_SITE}, status=403)
     return await handler(request)
 
 
@@ -252,4 +298,4 @@ def whole_status(app: Operable) -> dict[str, Any]:
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=json_text(value), status=status, content_type="application/json")

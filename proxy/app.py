@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from proxy import __version__, config, logs, tasks, telling
 from proxy.acquaintance import Acquaintance
-from proxy.admin import Admin, whole_status
+from proxy.admin import Admin, Connection, whole_status
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, Readiness
@@ -278,6 +278,12 @@ class App:
         token = self.settings.admin.token
         return None if token is None else token.get_secret_value()
 
+    def own_name(self) -> str | None:
+        """The host that the operators' port may be asked by, besides addresses and localhost; None where any name will
+        do: a token or a certificate tells whose port it is."""
+        admin = self.settings.admin
+        return admin.host if admin.token is None and admin.tls is None else None
+
     def clients_document(self) -> dict[str, Any]:
         """The clients' port as an OpenAPI document, as it serves now."""
         return clients_document(self.door.engines, locked=self.door.gate.clients is not None)
@@ -298,6 +304,8 @@ class App:
     # ------------------------------------------------------------ inside
 
     def _adopt(self, settings: Settings) -> None:
+        if settings.admin.token != self.settings.admin.token:
+            self.watch.stream.end()  # who reads on is asked for the new one
         if settings.log != self.settings.log:
             logs.configure(*settings.log.way())
         self.settings, self.files = settings, settings.sources.marks
@@ -346,7 +354,7 @@ class App:
         runner = self._admin = web.AppRunner(Admin(self).application(), access_log=None, shutdown_timeout=END_WITHIN_S)
         await runner.setup()
         try:
-            await Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get("admin")).start()
+            await Site(runner, host, port, backlog=BACKLOG, tls=self._tls.get("admin"), protocol=Connection).start()
         except OSError as error:
             raise await ports.refusal("admin", host, port, error) from error
         found: int = runner.addresses[0][1]

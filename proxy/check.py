@@ -4,7 +4,8 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from proxy import config
 from proxy.config import InvalidConfig, Settings
@@ -13,15 +14,18 @@ from proxy.model import ROLES
 from proxy.plan import kinds, line_rules, plan
 from proxy.protocol.agreement import disagreements
 from proxy.state.backend import Backend
+from proxy.telling.figures import count
 from proxy.terminal.saying import say
 from proxy.wire.pair import Pair
 
 OK, FAILED = 0, 1
 ASK_WITHIN_S = 10.0
+WARNING, SILENT = "warning: ", "no answer from"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check a configuration: every problem at once, or the settings in force and what the backends say."""
+    """Check a configuration: every problem at once, or the settings in force, what the backends say, and last what it
+    comes to. An engine that does not answer is no failure: the proxy starts without it."""
     try:
         settings = config.load(options.config, os.environ)
     except InvalidConfig as error:
@@ -30,12 +34,25 @@ def run(options: argparse.Namespace) -> int:
     say(config.effective(settings).rstrip())
     for sentence in config.sentences(settings.sources.curves):
         say(f"# verdict: {sentence}")
-    for caution in config.cautions(settings):
-        say(f"# warning: {caution}")
+    lines = [f"{WARNING}{caution}" for caution in config.cautions(settings)]
     if not options.offline:
-        for line in asyncio.run(_look(settings)):
-            say(f"# {line}")
+        lines += asyncio.run(_look(settings))
+    for line in lines:
+        say(f"# {line}")
+    say(f"# {_conclusion(lines, options.config, offline=options.offline)}")
     return OK
+
+
+def _conclusion(lines: Sequence[str], path: Path, *, offline: bool) -> str:
+    """What it comes to, as the last line: the settings before it are longer than a screen."""
+    warnings = sum(line.startswith(WARNING) for line in lines)
+    silent = [line.partition(":")[0] for line in lines if SILENT in line]
+    told = [f"{count(warnings, 'warning')} above"] if warnings else []
+    told += [f"the {role} engine does not answer" for role in silent]
+    if offline:
+        told.append("the engines were not asked")
+    verdict = "LOOK" if warnings or silent else "OK"
+    return f"{verdict}: {path} can be served" + "".join(f"; {each}" for each in told)
 
 
 async def _look(settings: Settings) -> Iterable[str]:
@@ -58,16 +75,16 @@ def _found(desk: Desk, settings: Settings) -> list[str]:
         found.append(f"{backend.role}: {_state(backend)}")
     speculative, baseline = (desk.backend(role).facts for role in ROLES)
     if speculative is not None and baseline is not None:
-        found += [f"warning: {each.message}" for each in disagreements(speculative, baseline, kinds(settings))]
+        found += [f"{WARNING}{each.message}" for each in disagreements(speculative, baseline, kinds(settings))]
     running = {each.role: each.facts.version for each in desk.backends if each.facts is not None}
-    found += [f"warning: {message}" for message in config.outdated(settings.sources.curves, running)]
+    found += [f"{WARNING}{message}" for message in config.outdated(settings.sources.curves, running)]
     return found
 
 
 def _state(backend: Backend) -> str:
     facts = backend.facts
     if facts is None and backend.load is None and not backend.health.up:
-        return f"no answer from {backend.url}; the proxy would start without it"
+        return f"{SILENT} {backend.url}; the proxy would start without it"
     if facts is None:
         return f"{backend.url} answers but does not say what it runs; is `engine` right?"
     said = [f"{facts.model or 'a model without a name'} on {backend.url}"]

@@ -33,6 +33,11 @@ class Trouble:
         """Whether the request itself may be to blame."""
         return self.event is Event.FAILURE and not self.certain
 
+    @property
+    def failed(self) -> tuple[str, int | None]:
+        """The code of its error, and the HTTP status that the backend had given; None where it gave none."""
+        return self.error.code, None if self.answer is None else self.answer.status
+
 
 @dataclass(slots=True)
 class Record:

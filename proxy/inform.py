@@ -34,6 +34,9 @@ from proxy.wire.request import Request
 
 # These answer from memory; one that takes longer is a hung engine, and the other may do better.
 ANSWER_WITHIN_S = 30.0
+# Clients ask for the model list as they start, with little patience: while the other engine or our memory may have it,
+# a hung engine gets no longer. Shorter, and a busy engine's own list would be missed.
+LIST_WITHIN_S = 2.0
 # Answers are held whole. The largest honest ones are token lists of the largest bodies; one that never ends must not
 # fill the memory.
 ANSWER_MAX_BYTES = 128 * 1024 * 1024
@@ -60,6 +63,7 @@ class Informer:
     def __init__(self, desk: Desk, pair: Pair, bodies: Bodies) -> None:
         self._bodies = bodies
         self.answer_within_s = ANSWER_WITHIN_S
+        self.list_within_s = LIST_WITHIN_S
         self._desk = desk
         self._pair = pair
         self._models: _Told | None = None
@@ -77,10 +81,12 @@ class Informer:
         trouble: UpstreamError = BackendUnreachable("no backend answers")
         failed: _Told | None = None
         holder = self._holder(request, route)
-        for role in self._order(request) if holder is None else (holder,):
+        order = self._order(request) if holder is None else [holder]
+        for role in order:
             backend = self._desk.backend(role)  # looked up anew: a reload may have come while the first was asked
             try:
-                told = await self._ask(request, backend, body, request_id, named=named)
+                within_s = self._patience_s(request, route, last=role is order[-1], named=named)
+                told = await self._ask(request, backend, body, request_id, within_s, named=named)
             except UpstreamError as error:
                 trouble = without_frames(error)
                 continue
@@ -99,6 +105,12 @@ class Informer:
         if failed is not None:
             return _respond(request, failed, request_id)
         raise trouble
+
+    def _patience_s(self, request: Request, route: Route, *, last: bool, named: bool) -> float:
+        """How long a backend may take: not long with a list that another, or our memory, may have."""
+        if route.template != REMEMBERED or (last and self._recall(request, "", named=named) is None):
+            return self.answer_within_s
+        return min(self.list_within_s, self.answer_within_s)
 
     def _holder(self, request: Request, route: Route) -> Role | None:
         """The role whose engine holds the stored response that is asked for; None where any may be asked."""
@@ -126,12 +138,22 @@ class Informer:
         return reply
 
     def _order(self, request: Request) -> list[Role]:
-        """Who is asked: the one the client names, else the baseline first; ones that look down last."""
+        """Who is asked: the one the client names, else the baseline first; ones that look down last, and before them
+        ones whose latest probe went unanswered."""
         wanted = headers.asked_role(request.by_name.get(b"x-crossover-backend")) or Role.BASELINE
         snapshot = self._desk.snapshot()
-        return sorted((wanted, wanted.other), key=lambda role: not snapshot.of(role).eligible)
+        health = {role: self._desk.backend(role).health for role in (wanted, wanted.other)}
+        return sorted(
+            health,
+            key=lambda role: (
+                not snapshot.of(role).eligible,
+                bool(health[role].misses or health[role].not_ready or health[role].doubtful),
+            ),
+        )
 
-    async def _ask(self, request: Request, backend: Backend, body: bytes, request_id: str, *, named: bool) -> _Told:
+    async def _ask(
+        self, request: Request, backend: Backend, body: bytes, request_id: str, within_s: float, *, named: bool
+    ) -> _Told:
         # Engines know no HEAD, and answer it 405: they are asked the whole question, and the body stays here.
         method = "GET" if request.method == "HEAD" else request.method
         with self._pair.line(backend) as line:
@@ -148,11 +170,9 @@ class Informer:
                 body_bytes=len(body) if request.incoming.declared else None,
             )
             call = Call(method, head, body)
-            opened, _ = await open_answer(
-                line.upstream, call, Dialect.PLAIN, task=request.task, first_byte_s=self.answer_within_s
-            )
+            opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, task=request.task, first_byte_s=within_s)
             keys = _keys(request, line, named=named)
-            return _Told(await _whole(opened, self.answer_within_s), backend.role, keys)
+            return _Told(await _whole(opened, within_s), backend.role, keys)
 
 
 def _keys(request: Request, line: Line, *, named: bool) -> headers.Keys:

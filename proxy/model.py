@@ -339,9 +339,10 @@ class RequestFacts(NamedTuple):
     `client_name` the name of the client's key in the keys file, None where no key is asked for. `ttft_s` is request
     head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
     added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
-    the request, `first_failure` of the one for which it moved; `url` is of the backend that had it last, whose role a
+    the request, `first_failure` of the one for which it moved; `failure_status` and `first_failure_status` are what the
+    engine answered there, None where it did not get so far; `url` is of the backend that had it last, whose role a
     reload may have changed since; `held_up` says that the client took the answer slower than it came, so that its
-    durations are no word on the backend.
+    durations are no word on the backend. `trace_id` is of the request's trace where it is recorded, in 32 digits.
     """
 
     request_id: str
@@ -364,6 +365,9 @@ class RequestFacts(NamedTuple):
     client_name: str | None = None
     url: str | None = None
     held_up: bool = False
+    failure_status: int | None = None
+    first_failure_status: int | None = None
+    trace_id: str | None = None
 
 
 class ChangeKind(StrEnum):

@@ -52,7 +52,9 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
     counts = backend.book.counts(now_s)
     circuit = backend.circuit
     fresh = backend.load_at_s is not None and now_s - backend.load_at_s < FRESH_S
-    load = backend.load if fresh else None  # what an engine said before it died is no longer so
+    # What an engine said before it died is no longer so.
+    fresh = fresh and (backend.health.up is not False or (backend.load_at_s or 0.0) > backend.health.since_s)
+    load = backend.load if fresh else None
     return BackendReading(
         role=backend.role,
         in_flight=counts.in_flight,

@@ -97,7 +97,7 @@ async def serve(
     logger = logs.configure(*settings.log.way())
     asyncio.get_running_loop().set_exception_handler(logs.loop_failed(logger))
     app = App(settings, logger, source)
-    signals = _Signals(_reloading(app, "signal"))
+    signals = _Signals(_reloading(app, "signal"), lambda number, again: _told_to_stop(app, number, again))
     try:
         await app.start()
     except ConfigError as error:
@@ -126,19 +126,27 @@ def _reloading(app: App, via: str) -> Callable[[], Awaitable[None]]:
     return reload
 
 
-class _Signals:
-    """What the operator asks by signals: SIGTERM or SIGINT once to drain, again to end at once; SIGHUP to reload."""
+def _told_to_stop(app: App, number: signal.Signals, again: bool) -> None:
+    logs.audit(app.logger, "stop", "signal", signal=number.name, at_once=True if again else None)
 
-    def __init__(self, reload: Callable[[], Awaitable[object]]) -> None:
+
+class _Signals:
+    """What the operator asks by signals: SIGTERM or SIGINT once to drain, again to end at once; SIGHUP to reload.
+    `told` is called with each signal that stops, and whether it came before."""
+
+    def __init__(self, reload: Callable[[], Awaitable[object]], told: Callable[[signal.Signals, bool], None]) -> None:
         loop = asyncio.get_running_loop()
         self.stop: asyncio.Future[signal.Signals] = loop.create_future()
         self.hurry = asyncio.Event()
+        self._told = told
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked, number)
         loop.add_signal_handler(signal.SIGHUP, _spawn_reload, reload)
 
     def _asked(self, number: signal.Signals) -> None:
-        if self.stop.done():
+        again = self.stop.done()
+        self._told(number, again)
+        if again:
             self.hurry.set()
         else:
             self.stop.set_result(number)

@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 from proxy.dispatch import Assignment
 from proxy.hearing import Trouble
 from proxy.means import Means
+from proxy.model import RequestFacts
 from proxy.protocol.routes import Route
 from proxy.state.backend import Backend
 from proxy.traces import CARRIED, Traces
-from proxy.trip import Trip
+from proxy.trip import WELL, Trip
 from proxy.wire.attempt import Opened
 from proxy.wire.connection import Call
 from proxy.wire.downstream import Reply
@@ -38,6 +39,10 @@ class TracedTrip(Trip):
         if not request.by_name.keys().isdisjoint(CARRIED):  # an engine gets the attempt's own in their place
             request.fields = [field for field in request.fields if field[0].lower() not in CARRIED]
 
+    def facts(self) -> RequestFacts:
+        """What is known of the request, and where its spans are found."""
+        return super().facts()._replace(trace_id=self._trace.id)
+
     async def run(self) -> Reply | None:
         """From the first byte to the last."""
         try:
@@ -58,7 +63,7 @@ class TracedTrip(Trip):
     def _call(self, line: Line) -> Call:
         call, decision = super()._call(line), self._decision
         assert decision is not None
-        number = 1 if self._first_failure is None else 2
+        number = 1 if self._first_failure is WELL else 2
         engine, address = line.rules.engine.value, _address(line.rules.url)
         carried = self._trace.attempt(self._desk.clock(), number, decision, engine, address)
         return Call(call.method, call.head[:-2] + carried + b"\r\n", call.body)

@@ -41,7 +41,8 @@ from proxy.wire.request import Request
 FIRST, SECOND = b"1", b"2"
 # What logs and metrics say where the client left before there was a status (nginx's number; never sent).
 CLIENT_CLOSED_REQUEST = 499
-
+# The code of an error and the HTTP status that the engine had given; both None where nothing failed.
+WELL: tuple[str | None, int | None] = (None, None)
 
 # Bound once, like the verdicts.
 FINISHED, FAILED_BEFORE_COMMIT, SUCCESS = Outcome.FINISHED, Outcome.FAILED_BEFORE_COMMIT, Event.SUCCESS
@@ -84,8 +85,7 @@ class Trip:
     def __init__(self, means: Means, request: Request, route: Route, request_id: str, name: str | None) -> None:
         self._means = means
         self._desk = means.desk
-        self._request = request
-        self._route = route
+        self._request, self._route = request, route
         self._id, self._client_name = request_id, name
         self._ending = False
         self._body: Body | None = None
@@ -94,13 +94,12 @@ class Trip:
         self._assignment: Assignment | None = None
         self._passage: Passage | None = None
         self._hearing = Hearing(means.desk, means.record)
-        self._first_failure: str | None = None  # of an attempt that was moved to the other backend
+        self._first_failure = WELL  # of an attempt that was moved to the other backend
         self._kept: Kept | None = None
         self._unheard = False
         self._attempts = 0
         self._outcome = FAILED_BEFORE_COMMIT
-        self._failure: str | None = None
-        self._status = 0
+        self._failure, self._status = WELL, 0
         self._arrived_s = self._desk.clock()
         self._read_s = self._admitted_s = self._sent_s = self._arrived_s
         self._waited_s = 0.0  # for room elsewhere, after a failed attempt
@@ -150,8 +149,8 @@ class Trip:
             self._decision,
             self._traits,
             self._attempts,
-            self._failure,
-            self._first_failure,
+            self._failure[0],
+            self._first_failure[0],
             self._desk.clock() - self._arrived_s,
             self._admitted_s - self._read_s + self._waited_s,
             self._sent_s - self._admitted_s,
@@ -162,6 +161,8 @@ class Trip:
             self._client_name,
             self._hearing.url,
             passage is not None and passage.held_up,
+            self._failure[1],
+            self._first_failure[1],
         )
 
     # ------------------------------------------------------------ read, admit, assign
@@ -232,7 +233,7 @@ class Trip:
                 self._route.dialect,
                 task=self._request.task,
                 first_byte_s=limit_s,
-                fresh=self._first_failure is not None,
+                fresh=self._first_failure is not WELL,
             )
         except UpstreamError as error:
             self._unheard = isinstance(error, FirstByteTimeout)
@@ -257,7 +258,7 @@ class Trip:
             request_id=self._id.encode(),
             peer=request.peer.encode(),
             drop_client_key=self._client_name is not None,
-            attempt=FIRST if self._first_failure is None else SECOND,
+            attempt=FIRST if self._first_failure is WELL else SECOND,
             body_bytes=len(content) if request.incoming.declared else None,
         )
         return Call(request.method, head, content)
@@ -266,7 +267,7 @@ class Trip:
 
     def _may_move(self, trouble: Trouble, failed: Backend) -> bool:
         """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
-        if self._first_failure is not None or not self._desk.serves_beside(failed):
+        if self._first_failure is not WELL or not self._desk.serves_beside(failed):
             return False
         if self._decision is not None and self._decision.reason is Reason.STATE:
             return False  # no other engine has what it names, though this one may have lost it on the way
@@ -274,7 +275,7 @@ class Trip:
 
     async def _move(self, first: Assignment, trouble: Trouble) -> None:
         """Give the first attempt up, its connection closed, before the second begins."""
-        self._first_failure, self._assignment = trouble.error.code, None
+        self._first_failure, self._assignment = trouble.failed, None
         self._hearing.moved(trouble)
         self._desk.settle(first, Outcome.FAILED_BEFORE_COMMIT, unheard=self._unheard)
         if trouble.answer is not None:
@@ -292,7 +293,7 @@ class Trip:
         """The first backend failed and the other has no room: what the first one said is the answer, if it spoke."""
         without_frames(error)
         if self._kept is not None:
-            self._failure = trouble.error.code
+            self._failure = trouble.failed
             return self._answer_kept(self._kept)
         raise error if trouble.free else trouble.error
 
@@ -303,7 +304,7 @@ class Trip:
     async def _give_up(self, trouble: Trouble) -> Reply | None:
         """No further attempt: the client gets a backend's own answer where there is one, else an error of ours."""
         self._hearing.failed(trouble)
-        self._failure = trouble.error.code
+        self._failure = trouble.failed
         if trouble.answer is not None:
             if trouble.answer.scanner is None or trouble.answer.verdict is FAILED:
                 await self._pass_on(trouble.answer)
@@ -355,11 +356,11 @@ class Trip:
     def _conclude(self, passage: Passage) -> None:
         """The outcome of a request whose answer was passed on to some end."""
         if passage.error is not None:
-            self._failure = passage.error.code
+            self._failure = passage.error.code, passage.opened.status
             self._outcome = Outcome.SHUT_DOWN if self._ending else Outcome.FAILED_AFTER_COMMIT
             self._hearing.judge(Event.NEUTRAL if self._ending else Event.FAILURE)
         elif passage.complained:
-            self._failure = self._failure or "error_event"
+            self._failure = self._failure[0] or "error_event", passage.opened.status
             self._outcome = Outcome.FAILED_AFTER_COMMIT
             self._hearing.judge(Event.NEUTRAL)
         elif passage.opened.verdict in (GOOD, CLIENT_FAULT):
@@ -369,8 +370,7 @@ class Trip:
     # ------------------------------------------------------------ settle
 
     def _refuse(self, error: CrossoverError) -> Reply:
-        self._failure = error.code
-        self._status = error.status
+        self._failure, self._status = (error.code, self._failure[1]), error.status
         closing = error.side is Side.CLIENT or isinstance(error, ShuttingDown | BodiesFull)
         return error_reply(error, self._route.dialect, self._stamps(), close=closing)
 

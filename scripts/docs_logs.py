@@ -21,7 +21,8 @@ say are left out. Durations are in seconds and end in `_s`; sizes end in `_bytes
 No line has a prompt, an answer, a header, a query or a key. Of a client's own words there is its request id alone
 (`X-Request-Id`, visible ASCII); a failure is told by its type and the lines it came through, never by its message.
 Control characters are escaped, so one event is one line. Whoever does not read the lines holds nothing up: up to 10,000
-wait, and then `log_lines_dropped` stands for those that are lost.
+wait, and then `log_lines_dropped` stands for those that are lost. Lines of level `warning` and above, operators' acts
+among them, have room for 2,000 more.
 
 ## Fewer lines
 
@@ -35,15 +36,16 @@ it as 1 / `sample`. Metrics count all. `crossover replay` needs a log of all req
 
     grep '"event":"request_settled"' access.log | grep '"failure"' | grep -o '"failure":"[a-z_]*"' | sort | uniq -c
     grep '"request_id":"THE_ID"' access.log                               # all of one request
+    grep '"trace_id":"THE_ID"' access.log                                 # those of one trace
     grep '"event":"audit"' access.log                                     # who steered
 
 ## Lines of operators' acts
 
-`audit` is written for each pin, unpin, drain, undrain and reload, and for each request of the operators' port that is
-refused. `via` tells how it came: `port`, `signal` (SIGHUP) or `file` (a changed file). `user` is the name in a Basic
-authorization that was let in, as `curl -u ada:TOKEN` sends it; nobody checks it, so it is for telling honest people
-apart. It is left out where it is no plain name of at most 32 characters or holds the token. Who is refused is told by
-address alone. The lines are warnings, so that `log.level: warning` keeps them.
+`audit` is written for each pin, unpin, drain, undrain, reload and stop, and for each request of the operators' port
+that is refused. `via` tells how it came: `port`, `signal` (SIGHUP; SIGTERM or SIGINT) or `file` (a changed file).
+`user` is the name in a Basic authorization that was let in, as `curl -u ada:TOKEN` sends it; nobody checks it, so it is
+for telling honest people apart. It is left out where it is no plain name of at most 32 characters or holds the token.
+Who is refused is told by address alone. The lines are warnings, so that `log.level: warning` keeps them.
 
     {"act":"pin","via":"port","address":"10.0.0.7","user":"ada","before":null,"after":"baseline","event":"audit",...}
 
@@ -90,19 +92,24 @@ CLIENT = (
     Field("client_name", "The name of its key in `listen.api_keys_file`, where keys are asked for."),
 )
 REQUEST_ID = Field("request_id", "Of the client (`X-Request-Id`) or made here; engines have it too.", always=True)
+METHOD = Field("method", "The request's method.", always=True)
+ROUTE = Field("route", "The route of the allow-list, never the path that was sent.", always=True)
 STATUS = Field("status", "The status that the client was sent; 0 where none was, 499 where it left before.", "integer")
 SAMPLE = Field("sample", "The share of such lines that is written, where that is not all (`log.sample`).", "number")
 COUNTS = "in flight on the {} backend when it was decided, without this request."
 
 SETTLED = (
     REQUEST_ID,
+    Field("trace_id", "The trace that it is recorded in, in 32 hexadecimal digits, where `traces.enabled` is on."),
     *CLIENT,
-    Field("method", "The request's method.", always=True),
-    Field("route", "The route of the allow-list, never the path that was sent.", always=True),
+    METHOD,
+    ROUTE,
     Field(STATUS.name, STATUS.text, STATUS.kind, always=True),
     Field("outcome", "How it ended; docs/metrics.md has what each means.", words=tuple(Outcome), always=True),
     Field("failure", "The code of the error that ended it; docs/metrics.md has what each means."),
+    Field("failure_status", "The HTTP status that the engine had given when it failed so.", "integer"),
     Field("first_failure", "The code of the error for which it moved to the other backend."),
+    Field("first_failure_status", "The HTTP status that the first engine had given.", "integer"),
     Field("weight", "Sequences that the engine ran for it: prompts times `n`.", "integer", always=True),
     Field("stream", "Whether it asked for a stream.", "boolean", always=True),
     Field("body_bytes", "Size of its body.", "integer", always=True),
@@ -148,7 +155,7 @@ EVENTS = (
         "question_answered",
         "info",
         "A question that occupies no engine (model list, tokenising) was answered.",
-        (REQUEST_ID, *CLIENT, SETTLED[3], SETTLED[4], STATUS, SAMPLE),
+        (REQUEST_ID, *CLIENT, METHOD, ROUTE, STATUS, SAMPLE),
     ),
     Event(
         "request_refused",
@@ -162,7 +169,7 @@ EVENTS = (
         "warning",
         "An operator's act, or somebody who was refused as one.",
         (
-            Field("act", "`pin`, `unpin`, `drain`, `undrain`, `reload` or `refused`."),
+            Field("act", "`pin`, `unpin`, `drain`, `undrain`, `reload`, `stop` or `refused`."),
             Field("via", "`port`, `signal` or `file`."),
             Field("address", "Where it came from."),
             Field("user", "Who it says it was."),
@@ -170,6 +177,8 @@ EVENTS = (
             Field("before", "What was in force: a role or null, or whether it was drained."),
             Field("after", f"What is now; of a reload {ENDS}."),
             Field("changes", "Of a reload: each key that changed, before -> after, secrets masked.", "array"),
+            Field("signal", "Of a stop: `SIGTERM` or `SIGINT`."),
+            Field("at_once", "Of a stop: true where it was told before, and waits for no answer now.", "boolean"),
             Field("path", "Of a refusal: the path of ours that was asked for."),
             Field("status", "Of a refusal: 401 without the token, 403 of another site.", "integer"),
         ),

@@ -23,7 +23,15 @@ user, so the number of series is bounded however odd the traffic. `role` is `spe
 where a request never got a place. A label value appears once it has happened. The usual `process_*` and `python_gc_*`
 metrics come along.
 
-Questions that occupy no engine (model list, tokenising) and the proxy's own health answers are not counted here.
+Questions that occupy no engine (model list, tokenising) and the proxy's own health answers are not counted here, but
+where they are turned away or neither engine answers.
+
+**Turned away or failed.** What ended badly counts once. `crossover_refusals_total` is what the proxy turned away and no
+engine was asked: 429 and 503 for want of room (`queue_full`, `queue_timeout`, `bodies_full`, `too_many_connections`),
+401, 404 and the like. `crossover_failures_total` is what an engine was asked and failed, or the proxy itself
+(`internal_error`); its `role` is `none` where that was no one engine's. `crossover_attempt_failures_total` has beside
+it every attempt that an engine failed: a request that failover saved counts there alone, one that failed on both
+engines twice. `crossover top` and the status page say *refused* and *failures* of the first two.
 
 ## Families
 """
@@ -50,7 +58,7 @@ REASONS = {
 
 OUTCOMES = {
     Outcome.FINISHED: "Answered to the end. An engine's refusal of a wrong request is such an answer too.",
-    Outcome.FAILED_BEFORE_COMMIT: "Answered with an error, an engine's or the proxy's own.",
+    Outcome.FAILED_BEFORE_COMMIT: "Answered with an error: an engine's or the proxy's own, also 429 without a place.",
     Outcome.FAILED_AFTER_COMMIT: "The answer broke off after it had begun, or the engine put an error into it.",
     Outcome.CLIENT_GONE_WAITING: "The client left before its answer began; class `4xx`, 499 in the log.",
     Outcome.CLIENT_GONE_IN_STREAM: "The client left while its answer came.",

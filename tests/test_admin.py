@@ -13,12 +13,12 @@ import pytest
 from fakes.curves import NAME, context, measured, one_sided, write
 from fakes.engine import FakeEngine
 from fakes.proxy import running, settings
-from fakes.raw import Said, ask, chat, request
+from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.reloading import staged
 from fakes.until import until
 
 from proxy import logs, tasks
-from proxy.admin import DRAIN_FORM, MENDS, PIN_FORM
+from proxy.admin import DRAIN_FORM, MENDS, NO_HTTP, PIN_FORM
 from proxy.app import App
 from proxy.config import InvalidConfig, Settings, from_mapping
 from proxy.config.problems import Problem
@@ -85,6 +85,18 @@ async def test_metrics_are_prometheus_text(desk: Desk) -> None:
         assert b"crossover_build_info" in await answer.read()
 
 
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01", b"GET / HTTP/9.9", b"GET /a b c HTTP/1.1", b"GET / HTTP/1.1\r\nno colon"]
+)
+async def test_what_is_no_http_is_refused_in_json(desk: Desk, sent: bytes) -> None:
+    async with RawClient(desk.app.admin_port) as client:
+        await client.send(sent + b"\r\n\r\n")
+        said = await client.answer()
+        assert await client.rest() == b""
+    assert (said.status, said.header("content-type")) == (400, "application/json")
+    assert said.json == {"error": NO_HTTP}
+
+
 async def test_health_answers_whatever_the_engines_do(desk: Desk) -> None:
     assert await desk.get("/health") == (200, {"status": "alive"})
 
@@ -117,7 +129,7 @@ async def test_decisions_come_newest_first_with_their_numbers(desk: Desk) -> Non
     assert first["at_s"] > 1.6e9, "unix seconds, which people can read"
 
 
-@pytest.mark.parametrize(("limit", "count"), [("1", 1), ("2", 2), ("100", 3), ("0", 1), ("-5", 1), ("999999999999", 3)])
+@pytest.mark.parametrize(("limit", "count"), [("1", 1), ("2", 2), ("100", 3), ("1000", 3), ("01", 1)])
 async def test_decisions_are_at_most_as_many_as_asked_for(desk: Desk, limit: str, count: int) -> None:
     for _ in range(3):
         await desk.chat()
@@ -125,8 +137,10 @@ async def test_decisions_are_at_most_as_many_as_asked_for(desk: Desk, limit: str
     assert len(told["decisions"]) == count
 
 
-@pytest.mark.parametrize("limit", ["many", "1.5", "", "9" * 5000])
-async def test_a_limit_that_is_no_number_is_refused_with_what_it_is(desk: Desk, limit: str) -> None:
+@pytest.mark.parametrize("limit", ["many", "1.5", "", "9" * 5000, "0", "-1", "1_0", "%2B1", "%C2%B2", "1001", "%20"])
+async def test_a_limit_that_is_no_number_from_one_to_a_thousand_is_refused_with_what_it_is(
+    desk: Desk, limit: str
+) -> None:
     assert await desk.get(f"/decisions?limit={limit}") == (400, {"error": "limit is a whole number, 1 to 1000"})
 
 

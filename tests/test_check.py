@@ -139,6 +139,31 @@ async def test_a_backend_that_is_down_or_not_ready_is_told_and_is_no_failure(
         assert "no speculation told, not ready now" in said
 
 
+@pytest.mark.parametrize("silent", [False, True])
+async def test_the_last_line_says_what_it_comes_to(
+    silent: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        if silent:
+            await a.close()
+        path = written(tmp_path, config_of(a.url, b.url))
+        assert await looked(path) == 0
+        *_, last = capsys.readouterr().out.splitlines()
+    no_answer = f"# LOOK: {path} can be served; the speculative engine does not answer"
+    assert last == (no_answer if silent else f"# OK: {path} can be served")
+
+
+def test_the_last_line_counts_the_warnings_and_says_that_nobody_was_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, measured())
+    routing = f"routing: {{curves_file: {NAME}, policy: threshold, leave_at: 90}}\n"
+    path = written(tmp_path, config_of("http://10.0.0.1:1", "http://10.0.0.2:2") + routing)
+    assert check.run(options(path)) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == f"# LOOK: {path} can be served; 1 warning above; the engines were not asked"
+
+
 async def test_a_backend_that_is_something_else_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with FakeEngine() as a, FakeEngine(role="baseline") as b:
         b._server_info = dict  # type: ignore[method-assign]

@@ -30,3 +30,9 @@ def test_key_path_shows_names_and_places_in_lists_alone() -> None:
     assert dotted(("routing", "rules", 0, "when")) == "routing.rules.0.when"
     assert dotted(("backends", "api_key:sk-1")) == "backends.(a name not shown)"
     assert dotted(()) == ""
+
+
+def test_a_file_in_a_folder_whose_name_is_no_utf8_is_named_in_text_that_can_be_written() -> None:
+    told = str(Problem("/srv/caf\udce9/c.yaml", 7, 1, "nonsense", "is not a key here"))
+    assert told == "/srv/caf\\udce9/c.yaml:7:1: nonsense: is not a key here"
+    assert told.encode()

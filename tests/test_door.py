@@ -43,12 +43,12 @@ async def get(app: App, path: str, method: str = "GET", *lines: str) -> Said:
 
 
 def refusals(app: App) -> dict[str, float]:
-    """How often the door refused, by code."""
+    """How many requests the proxy turned away, by code."""
     return by_code(app, "crossover_refusals_total")
 
 
 def failures(app: App) -> dict[str, float]:
-    """How many requests for an engine failed, by code."""
+    """How many requests an engine or the proxy failed, by code."""
     return by_code(app, "crossover_failures_total")
 
 
@@ -265,7 +265,6 @@ async def test_what_is_no_http_gets_400_and_nothing_after_it_is_served(app: App,
 
 
 async def test_a_body_that_breaks_its_framing_is_400_to_a_request_that_has_come(app: App) -> None:
-    """However the two are cut: the request counts among those for an engine, not among the refused."""
     head = b"POST /v1/chat/completions HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n"
     rest = b"1zz\r\n{}\r\n" + request("/healthz", method="GET")
     for pieces in ((head + rest,), (head, rest), (head + rest[:1], rest[1:])):
@@ -275,7 +274,7 @@ async def test_a_body_that_breaks_its_framing_is_400_to_a_request_that_has_come(
                 await turns(20)
             require_refused(await client.answer(), 400, "invalid_request")
             assert await client.rest() == b""
-    assert (failures(app), refusals(app)) == ({"invalid_request": 3}, {})
+    assert (failures(app), refusals(app)) == ({}, {"invalid_request": 3})
 
 
 async def test_a_malformed_request_is_no_error_of_ours_in_the_log(capfdbinary: Any) -> None:
@@ -364,7 +363,7 @@ async def test_a_defect_after_the_head_is_logged_and_never_answered_over_it(capf
         assert b"HTTP/1.1" not in rest
         assert b"error" not in rest
         await until(lambda: not app.relay.trips)
-        assert refusals(app) == {"internal_error": 1}
+        assert (failures(app), refusals(app)) == ({"internal_error": 1}, {})
         assert app.desk.snapshot().in_flight == 0
     lines = [orjson.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     assert [(line["event"], line["error"]) for line in lines if "error" in line] == [("request_failed", "RuntimeError")]

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -115,6 +115,33 @@ async def test_the_other_is_asked_when_the_first_hangs(baseline: Script) -> None
         said = await asked.get()
         await until(lambda: not asked.baseline.open)
     assert (said.status, said.body) == (200, MODELS)
+
+
+async def test_a_hung_engine_holds_a_model_list_up_for_a_short_while_and_other_questions_longer() -> None:
+    async with pair(baseline=silent) as asked:
+        asked.app.informer.list_within_s = 0.05
+        assert (await asked.get()).header("x-crossover-backend") == "speculative"
+        async with RawClient(asked.app.port) as client:
+            await client.send(request("/v1/models/name", method="GET"))
+            await until(lambda: asked.baseline.open)
+            assert (await asked.get()).header("x-crossover-backend") == "speculative"
+            assert asked.baseline.open, "still waited for"
+
+
+async def test_the_remembered_list_answers_after_the_short_while_when_both_hang() -> None:
+    async with pair() as asked:
+        await asked.get()
+        asked.speculative.script = asked.baseline.script = silent
+        asked.app.informer.list_within_s = 0.05
+        said = await asked.get()
+    assert (said.status, said.body, said.header("x-crossover-cached")) == (200, MODELS, "1")
+
+
+async def test_a_backend_whose_latest_probe_went_unanswered_is_asked_last() -> None:
+    async with pair() as asked:
+        backend = asked.app.desk.backend(Role.BASELINE)
+        backend.health = replace(backend.health, up=True, misses=1)
+        assert (await asked.get()).header("x-crossover-backend") == "speculative"
 
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "422 Unprocessable Entity"])

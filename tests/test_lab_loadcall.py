@@ -3,6 +3,7 @@ import itertools
 
 import orjson
 import pytest
+from fakes.engine import Exchange, FakeEngine
 from fakes.sse_server import DONE, ROLE, Reply, SseServer, by, delta, event, usage, whole
 from fakes.until import until
 from hypothesis import given
@@ -208,6 +209,24 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
         assert (await call(session, Target(url, "m"), Shape(), MESSAGES)).error == "unreachable"
         with pytest.raises(UpstreamError, match="is the proxy up"):
             await first_model(session, url, None)
+
+
+async def test_a_server_without_a_model_list_is_told_from_one_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.lab.loadcall._MODELS_TIMEOUT_S", 0.1)
+
+    async def busy(exchange: Exchange) -> None:
+        await exchange.answer(b"{}", "503 Service Unavailable")
+
+    async def silent(exchange: Exchange) -> None:
+        await exchange.gone()
+
+    for script in (busy, silent):
+        async with FakeEngine(script=script) as server, open_session() as session:
+            with pytest.raises(UpstreamError, match="do its engines answer") as told:
+                await first_model(session, server.url, None)
+            assert "is the proxy up" not in str(told.value)
 
 
 async def test_a_foreign_header_value_is_not_taken_for_a_backend() -> None:

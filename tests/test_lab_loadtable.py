@@ -39,6 +39,16 @@ def test_what_is_not_known_is_a_dash_and_not_nought() -> None:
     assert cells(line)[4:7] == ["-", "-", "-"]
 
 
+@pytest.mark.parametrize(("reason", "told"), [("regime", "2"), ("cheaper", "-")])
+def test_switches_are_told_where_one_backend_is_favoured_and_not_where_each_request_is_decided(
+    reason: str, told: str
+) -> None:
+    backends = (Role.BASELINE, Role.SPECULATIVE, Role.BASELINE)
+    samples = [Sample(at, 9.0, backend=role, reason=reason) for at, role in enumerate(backends, 1)]
+    (_, line) = render(Report({}, (summarize(LevelSpec(Loop.CLOSED, 3), samples, WINDOW),))).splitlines()
+    assert cells(line)[-2] == told
+
+
 def test_errors_are_named_with_their_counts() -> None:
     (_, line) = render(Report({}, (level(3, error="cut"),))).splitlines()
     assert cells(line)[1:3] == ["0", "3 cut"]

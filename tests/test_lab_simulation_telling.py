@@ -159,6 +159,9 @@ def _stepped(curve: Curve, role: Role, offers: list[Offer]) -> tuple[float, ...]
     acceptance = Acceptance(curve.tokens_per_step, longest) if role is SPECULATIVE else None
     limits = EngineLimits(64, KV_TOKENS, prefill_tokens_per_s=curve.prefill_tokens_per_s)
     engine = Engine(curve.step_time(role), limits, Random(7), acceptance)
+    record = engine._record
+    # The simulation tells every step; which ones an engine leaves out is for who reads it (simulate/tellings.py).
+    engine._record = lambda *step, after_prefill: record(*step, after_prefill=False)  # type: ignore[method-assign]
     now_s, came = 0.0, 0
     while came < len(offers) or engine.busy:
         if not engine.busy:

@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 import pytest
 from fakes.own_process import own_process
+from fakes.process import Process
+from fakes.process import staged as launched
 from fakes.raw import Said, ask, request
 from fakes.reloading import BASELINE, Engine
 from fakes.reloading import staged as reloading
@@ -128,3 +130,22 @@ async def test_reloads_by_signal_and_by_file_say_so(tmp_path: Path) -> None:
         config = tmp_path / "crossover.yaml"
         config.write_text(f"{config.read_text()}\nqueue: {{max_waiting: 7}}\n")
         await until(lambda: ways() == ["signal", "file"], what="the reload by a changed file")
+
+
+async def test_a_stop_by_signal_is_told_and_so_is_a_second_one(tmp_path: Path) -> None:
+    async with launched(tmp_path, settle_s=60.0, drain_s=60.0) as stage:
+        process = stage.process
+        await stage.streaming(1)
+        process.signal(signal.SIGTERM)
+        await until(lambda: process.logged("drain_began"))
+        process.signal(signal.SIGINT)
+        assert await process.ended(10) == 0
+        stops = [{name: line.get(name) for name in ("act", "via", "signal", "at_once")} for line in audits(process)]
+    first = {"act": "stop", "via": "signal", "signal": "SIGTERM", "at_once": None}
+    assert stops == [first, {**first, "signal": "SIGINT", "at_once": True}]
+
+
+def audits(process: Process) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = process.logged("audit")
+    assert {line["level"] for line in found} == {"warning"}
+    return found

@@ -149,6 +149,49 @@ async def test_lines_beyond_the_bound_are_dropped_and_their_number_stands_in_the
     assert pipe.whole() == b"stuck\n0\n1\n2\n3\n4\n3 lines dropped\nafter\n"
 
 
+async def test_a_line_that_warns_has_room_behind_a_flood_of_others_up_to_a_bound_of_its_own(pipe: Pipe) -> None:
+    pipe.fill()
+    writer = logs.LineWriter(pipe.writing, max_lines=5, max_warnings=2)
+    writer.write(b"stuck\n")
+    await until(lambda: writer.waiting == 0)
+    for number in range(8):
+        writer.write(b"%d\n" % number)
+    for number in range(3):
+        writer.warn(b"warning %d\n" % number)
+        writer.write(b"more\n")
+    assert (writer.waiting, writer.dropped) == (7, 7)
+    drained(pipe, pipe.filled)
+    pipe.filled = 0
+    assert writer.close(10)
+    assert pipe.whole() == b"stuck\n0\n1\n2\n3\n4\nwarning 0\nwarning 1\n7 lines dropped\n"
+
+
+async def test_an_operators_act_is_told_though_nobody_reads_the_flood_before_it(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe.fill()
+    with os.fdopen(pipe.writing, "w", closefd=False) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with logs.written_aside() as writer:
+            log = logs.configure("json", "info")
+            for number in range(20_000):
+                log.info("request_refused", request_id=str(number))
+            assert writer.dropped
+            logs.audit(log, "pin", "port", before=None, after="baseline")
+            drained(pipe, pipe.filled)
+            pipe.filled = 0
+            told = await asyncio.to_thread(drained_to, pipe, b"log_lines_dropped")
+    assert b'"event":"audit"' in told
+
+
+def drained_to(pipe: Pipe, mark: bytes) -> bytes:
+    """All that a pipe has up to the line with the mark."""
+    got = b""
+    while mark not in got:
+        got += os.read(pipe.reading, 65536)
+    return got
+
+
 def test_a_reader_who_is_stuck_is_not_waited_for_beyond_the_limit(pipe: Pipe) -> None:
     pipe.fill()
     writer = logs.LineWriter(pipe.writing)

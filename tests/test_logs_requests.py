@@ -46,6 +46,8 @@ FULL = RequestFacts(
     attempts=2,
     failure="backend_broken",
     first_failure="backend_broken",
+    failure_status=503,
+    first_failure_status=500,
     duration_s=1.23456789,
     queue_s=0.00001,
     overhead_s=0.0001234,
@@ -54,6 +56,7 @@ FULL = RequestFacts(
     usage=Usage(10, 20, 5),
     client="127.0.0.1",
     client_name="alpha",
+    trace_id="0af7651916cd43dd8448eb211c80319c",
 )
 # Python's and C's functions that ending a request may call, at most: a third more than it does. It is done for every
 # request, on the loop's thread; through structlog and prometheus_client it took two hundred.
@@ -77,6 +80,7 @@ FACTS = st.builds(
     request_id=WORDS,
     client=st.none() | WORDS,
     client_name=st.none() | WORDS,
+    trace_id=st.none() | st.just(FULL.trace_id),
     method=WORDS,
     failure=st.none() | WORDS,
     first_failure=st.none() | WORDS,
@@ -104,7 +108,8 @@ def test_a_line_is_letter_by_letter_what_every_other_line_would_be(facts: Reques
 
 def test_fields_stand_in_their_order() -> None:
     assert list(logs.request_fields(FULL)) == [
-        *("request_id", "client", "client_name", "method", "route", "status", "outcome", "failure", "first_failure"),
+        *("request_id", "trace_id", "client", "client_name", "method", "route", "status", "outcome"),
+        *("failure", "failure_status", "first_failure", "first_failure_status"),
         *("weight", "stream", "body_bytes", "attempts", "role", "reason", "policy", "regime"),
         *("speculative_in_flight", "baseline_in_flight", "smoothed", "enter_at", "leave_at", "recent_failures"),
         *("duration_s", "queue_s", "overhead_s", "ttft_s", "tpot_s"),
@@ -193,8 +198,9 @@ async def test_ending_a_request_calls_few_functions() -> None:
         ended, decision = app.relay.on_end, FULL.decision
         assert decision is not None
         app.desk.on_decision(decision)
-        ended(FULL)
-        calls = called(lambda: (app.desk.on_decision(decision), ended(FULL)))
+        well = FULL._replace(failure=None, first_failure=None, failure_status=None, first_failure_status=None)
+        ended(well)
+        calls = called(lambda: (app.desk.on_decision(decision), ended(well)))
     assert calls.total() <= MAX_CALLS, calls.most_common()
 
 

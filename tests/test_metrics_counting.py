@@ -153,7 +153,8 @@ def test_a_request_that_got_no_place_has_no_role_and_no_attempt(metrics: Metrics
     metrics.request_ended(refused)
     labels = {"role": NO_ROLE, "outcome": "failed_before_commit", "status_class": "4xx"}
     assert value(metrics, "requests_total", **labels) == 1
-    assert value(metrics, "failures_total", role=NO_ROLE, code="queue_full") == 1
+    assert value(metrics, "refusals_total", code="queue_full") == 1
+    assert not [name for name, _ in series(metrics) if name == "crossover_failures_total"]
     assert not [name for name, _ in series(metrics) if name == "crossover_attempts_total"]
     assert value(metrics, "overhead_seconds_count") == 0
 
@@ -165,6 +166,40 @@ def test_a_failover_counts_an_attempt_on_each_backend_and_a_retry_on_the_second(
     assert value(metrics, "attempts_total", role="baseline") == 1
     assert value(metrics, "retries_total", role="baseline") == 1
     assert value(metrics, "retries_total", role="speculative") is None
+
+
+def test_an_attempt_that_failover_saved_counts_where_it_failed_with_what_the_engine_answered(metrics: Metrics) -> None:
+    moved = DECISION._replace(role=Role.BASELINE, reason=Reason.FAILOVER)
+    saved = FACTS._replace(decision=moved, attempts=2, first_failure="backend_broken", first_failure_status=500)
+    metrics.request_ended(saved)
+    at = {"role": "speculative", "code": "backend_broken", "status": "500"}
+    assert value(metrics, "attempt_failures_total", **at) == 1
+    assert not [name for name, _ in series(metrics) if name == "crossover_failures_total"]
+
+
+def test_a_request_that_failed_on_both_counts_once_as_failure_and_an_attempt_on_each(metrics: Metrics) -> None:
+    moved = DECISION._replace(role=Role.BASELINE, reason=Reason.FAILOVER)
+    lost = FACTS._replace(decision=moved, attempts=2, outcome=Outcome.FAILED_BEFORE_COMMIT)
+    metrics.request_ended(lost._replace(first_failure="connect_timeout", failure="backend_broken", failure_status=599))
+    assert value(metrics, "failures_total", role="baseline", code="backend_broken") == 1
+    found = {tuple(sorted(labels)) for name, labels in series(metrics) if name == "crossover_attempt_failures_total"}
+    assert found == {
+        (("code", "connect_timeout"), ("role", "speculative"), ("status", "none")),
+        (("code", "backend_broken"), ("role", "baseline"), ("status", "other")),
+    }
+
+
+def test_a_request_that_found_no_room_elsewhere_failed_on_the_first_backend_alone(metrics: Metrics) -> None:
+    metrics.request_ended(FACTS._replace(first_failure="connect_timeout", failure="queue_full"))
+    found = [labels for name, labels in series(metrics) if name == "crossover_attempt_failures_total"]
+    assert found == [frozenset({("code", "connect_timeout"), ("role", "speculative"), ("status", "none")})]
+
+
+@pytest.mark.parametrize("code", ["internal_error", "backend_unreachable"])
+def test_what_the_proxy_or_both_engines_failed_is_no_refusal(metrics: Metrics, code: str) -> None:
+    metrics.refused(code)
+    assert value(metrics, "failures_total", role=NO_ROLE, code=code) == 1
+    assert (metrics.totals().failures, metrics.totals().refused) == (1, 0)
 
 
 def test_a_replay_on_a_fresh_connection_is_a_retry_on_the_same_backend(metrics: Metrics) -> None:
@@ -359,7 +394,8 @@ def test_a_request_counts_what_it_says_and_nothing_else(facts: RequestFacts) -> 
     expected = {
         ("requests_total", *sorted((role, facts.outcome, f"{facts.status // 100}xx" if facts.status else NO_ROLE))): 1,
         ("client_requests_total", *sorted((facts.outcome, OTHER if facts.client_name else NO_ROLE))): 1,
-        ("failures_total", *sorted((role, OTHER))): facts.failure is not None,
+        ("failures_total", *sorted((role, OTHER))): facts.failure is not None and placed is not None,
+        ("refusals_total", OTHER): facts.failure is not None and placed is None,
         ("queue_seconds_count",): 1,
         ("queue_seconds_sum",): facts.queue_s,
         ("overhead_seconds_count",): facts.attempts > 0,

@@ -3,6 +3,8 @@
 import pytest
 from fakes.engine import FakeEngine
 from fakes.proxy import running, settings
+from fakes.raw import ask, request
+from fakes.stage import staged
 
 from proxy.admin import Admin, served
 from proxy.openapi import operators_document
@@ -26,8 +28,29 @@ async def test_a_document_tells_of_what_is_served_alone() -> None:
     told = operators_document({("GET", "/status"), ("POST", "/pin"), ("GET", "/nobody/knows")}, locked=False)
     assert {(method.upper(), path) for path, item in told["paths"].items() for method in item} == {
         ("GET", "/status"),
+        ("HEAD", "/status"),
         ("POST", "/pin"),
     }
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_every_refusal_is_told_of(locked: bool) -> None:
+    told = operators_document(await paths(), locked=locked)["paths"]
+    for path, item in told.items():
+        assert ("head" in item) == ("get" in item and path != "/stream"), path
+        for operation in (item[method] for method in ("get", "post") if method in item):
+            assert ("403" in operation["responses"]) == (path != "/health"), path
+            assert ("421" in operation["responses"]) == (not locked and path not in ("/health", "/metrics")), path
+            assert ("413" in operation["responses"]) == ("requestBody" in operation), path
+    assert told["/health"]["head"]["security"] == []
+
+
+async def test_head_is_answered_where_it_is_told_of() -> None:
+    async with staged() as stage:
+        for path in sorted(operators_document(await paths(), locked=False)["paths"]):
+            said = await ask(stage.app.admin_port, request(path, method="HEAD"), bodiless=True)
+            expected = {"/stream": 405, "/explain/{request_id}": 404, "/web/{name}": 404}.get(path, 200)
+            assert said.status == (405 if path in ("/pin", "/drain", "/reload") else expected), path
 
 
 @pytest.mark.parametrize("locked", [True, False])

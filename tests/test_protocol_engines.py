@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.model import EngineFacts, EngineLoad
 from proxy.protocol.engines import (
+    MAX_NAME,
     MAX_NUMBER,
     parse_loads,
     parse_models,
@@ -243,3 +244,18 @@ def test_an_instant_before_1970_is_none() -> None:
     load = parse_loads(orjson.dumps(answer))
     assert load is not None
     assert load.at_s is None
+
+
+def test_sums_over_ranks_are_no_more_than_one_number_may_be() -> None:
+    counts = ("num_running_reqs", "num_waiting_reqs", "max_running_requests", "max_total_num_tokens")
+    load = loads(loads=[RANK | dict.fromkeys(counts, 10**18) for _ in range(100)])
+    assert load is not None
+    assert {load.running, load.waiting, load.max_running_requests, load.kv_tokens} == {int(MAX_NUMBER)}
+    states = [{"effective_max_running_requests_per_dp": 10**18}] * 100
+    assert facts(internal_states=states).max_running_requests == MAX_NUMBER
+
+
+def test_names_are_read_up_to_a_bound() -> None:
+    long = "n" * 100_000
+    told = facts(served_model_name=long, version=long, weight_version=long, speculative_algorithm=long)
+    assert {told.model, told.version, told.weight_version, told.speculative_algorithm} == {"n" * MAX_NAME}

@@ -81,6 +81,18 @@ def test_what_an_engine_says_is_shown_with_its_age(rig: Rig) -> None:
     assert (seen.engine_age_s, seen.max_in_flight, seen.up) == (1.5, 64, True)
 
 
+def test_what_an_engine_said_before_it_was_down_is_not_shown_and_what_it_says_since_is(rig: Rig) -> None:
+    backend = rig.desk.backend(Role.SPECULATIVE)
+    backend.load, backend.load_at_s = EngineLoad(4, 0), rig.now_s
+    rig.now_s += 1.0
+    backend.health = replace(backend.health, up=False, since_s=rig.now_s)
+    seen = rig.of(Role.SPECULATIVE)
+    assert (seen.engine_running, seen.engine_waiting, seen.drift) == (None, None, None)
+    rig.now_s += 1.0
+    backend.load_at_s = rig.now_s
+    assert rig.of(Role.SPECULATIVE).engine_running == 4
+
+
 def test_the_regime_of_a_calm_proxy_does_not_stay_that_of_its_last_burst(rig: Rig) -> None:
     places = [rig.assign() for _ in range(20)]
     rig.now_s += 5.0

@@ -148,6 +148,7 @@ async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
                 said += line
         found = re.search(r"Crossover on http://127\.0\.0\.1:(\d+)", said)
         assert found is not None
+        assert re.search(r"open http://127\.0\.0\.1:\d+/\n", said), "the page is named where one looks first"
         asked = request("/v1/chat/completions", chat(stream=True, max_tokens=4), "content-type: application/json")
         answer = await ask(int(found[1]), asked)
         assert (answer.status, answer.whole) == (200, True)

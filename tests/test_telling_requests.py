@@ -185,6 +185,10 @@ def test_a_decision_that_the_ring_has_forgotten_is_told_from_what_the_request_ke
         (ended(usage=Usage(512, 300, 256)), "read 512 tokens (256 of them cached) and generated 300 tokens."),
         (ended(status=400), "The engine refused it with status 400 after 3.2 s"),
         (ended(Outcome.FAILED_BEFORE_COMMIT, 429, failure="queue_full"), "queue.max_waiting requests waited already"),
+        (
+            ended(Outcome.FAILED_BEFORE_COMMIT, 429, failure="queue_full", attempts=0),
+            "The proxy turned it away after 3",
+        ),
         (ended(Outcome.FAILED_AFTER_COMMIT, failure="stream_cut"), "Its answer broke after 3.2 s: the backend ended"),
         (ended(Outcome.CLIENT_GONE_WAITING, 499), "The client left after 3.2 s, before its answer had begun."),
         (ended(Outcome.CLIENT_GONE_IN_STREAM, ttft_s=1.0), "in the midst of its answer, the first token after 1 s."),

@@ -124,3 +124,9 @@ def test_words_of_others_cannot_steer_the_terminal(capsys: pytest.CaptureFixture
     asyncio.run(ask())
     said = capsys.readouterr().err
     assert "404" in said and "\x1b" not in said
+
+
+def test_a_port_that_is_asked_by_a_foreign_name_tells_the_mend(capsys: pytest.CaptureFixture[str]) -> None:
+    with operators(status=(421, {"error": "use the address, or set admin.token"})) as scene:
+        assert status.show(scene.url) == 1
+    assert "use the address, or set admin.token" in capsys.readouterr().err

@@ -30,7 +30,8 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        return ": ".join(part for part in (place, self.key, self.message) if part)
+        said = ": ".join(part for part in (place, self.key, self.message) if part)
+        return said.encode("utf-8", "backslashreplace").decode()  # a folder's name need not be UTF-8
 
 
 class InvalidConfig(ConfigError):

@@ -117,7 +117,8 @@ class Admin(Section):
     """Port to listen on; 0 takes any free port and logs it. Change it when another server has this one."""
     token: Key | None = None
     """What operators and scrapers send as Authorization: Bearer, or browsers as the password of any user, usually
-    "${VARIABLE}"; without it every path but /health is answered 401. null: whoever reaches the port may do all."""
+    "${VARIABLE}"; without it every path but /health is answered 401. null: whoever reaches the port by an
+    address, by localhost or by `host` may do all, and by any other name only scrape."""
     token_file: Annotated[str, Field(min_length=1)] | None = None
     """File that holds the token, instead of `token`; a relative path counts from this file's folder. A changed file is
     taken over like this one."""

@@ -94,7 +94,7 @@ class Demo:
         """Tell the person at the terminal what runs and what to try."""
         url = f"http://127.0.0.1:{port}"
         print(  # noqa: T201 - the greeting of an interactive command
-            f"Crossover on {url}, its operators' port on http://127.0.0.1:{admin_port}\n"
+            f"Crossover on {url}; to see what it does, open http://127.0.0.1:{admin_port}/\n"
             f"Engines: two embedded ones after {self.curve.name}: {self._verdict}.\n"
             f"Policy {self.policy}: {self._rule()}.{self._files()}\n\n"
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"

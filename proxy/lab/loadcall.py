@@ -30,6 +30,9 @@ _KEEP_S = 3.0
 # The models list is a line out of memory: an answer later than this means a server that will not answer a load either.
 _MODELS_TIMEOUT_S = 10.0
 
+# What to do where something listens and has no list: a proxy whose engines are out, or an engine that hangs.
+_BEHIND = "do its engines answer? `crossover status` says so of a proxy's; or name a model with --model"
+
 # The proxy's header values are one short word; longer text is some other server's and has no place in a table.
 _MAX_WORD_BYTES = 32
 
@@ -278,10 +281,15 @@ async def first_model(session: aiohttp.ClientSession, url: str, api_key: str | N
             session.get(f"{url}/v1/models", headers=_headers(api_key, None)) as response,
         ):
             status, text = response.status, await response.read()
-    except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+    except TimeoutError as error:
+        message = f"{url} takes connections, and within {_MODELS_TIMEOUT_S:g} s said nothing to /v1/models: {_BEHIND}"
+        raise BackendUnreachable(message) from error
+    except (aiohttp.ClientError, ConnectionError) as error:
         raise BackendUnreachable(f"no answer from {url}/v1/models ({type(error).__name__}): {mend}") from error
     if status == 401:
         raise UpstreamError(f"{url} wants a key: give --api-key, or set CROSSOVER_API_KEY")
+    if status >= 500:
+        raise UpstreamError(f"{url} is up, and answered /v1/models with {status}: {_BEHIND}")
     name = _first_id(text) if status == 200 else None
     if name is None:
         raise UpstreamError(f"{url}/v1/models answered {status} and names no model: {mend}, or name one with --model")

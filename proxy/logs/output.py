@@ -18,6 +18,9 @@ from typing import Protocol, cast
 GATHER_S = 0.05
 # Lines that wait for their reader before more are dropped: seconds of a busy proxy, a few megabytes.
 MAX_WAITING_LINES = 10_000
+# Lines that warn find room for so many more: what an operator did, and what went wrong, is not lost behind the lines of
+# requests. Hours of them, unless everything fails at once.
+MAX_WARNINGS_BEYOND = 2_000
 # Lines in one write: about what a pipe holds.
 MAX_LINES_A_WRITE = 100
 # A proxy that ends waits this long for the reader of its last lines.
@@ -31,8 +34,8 @@ class Output(Protocol):
         """Take a line, its end included."""
         ...
 
-    def hurry(self) -> None:
-        """Write what was taken without waiting for more."""
+    def warn(self, line: bytes) -> None:
+        """Take a line that is not to come late, and write it without waiting for more."""
         ...
 
 
@@ -49,8 +52,7 @@ class Direct:
                 self._stream.write(line)
                 self._stream.flush()
 
-    def hurry(self) -> None:
-        """Nothing: it is written."""
+    warn = write
 
 
 @contextlib.contextmanager
@@ -86,17 +88,23 @@ class LineWriter:
     """Writes lines to a file descriptor from a thread of its own; without a descriptor, nowhere.
 
     A line is written `gather_s` after it came, with those that came since, unless `hurry` is called. Up to `max_lines`
-    wait, and further ones are dropped until there is room; what `notice` makes of their number is then written in
-    their place. Lines whose write fails are lost.
+    wait, and `max_warnings` more that warn; further ones are dropped until there is room, and what `notice` makes of
+    their number is then written in their place. Lines whose write fails are lost.
     """
 
     def __init__(
-        self, descriptor: int | None, *, max_lines: int = MAX_WAITING_LINES, gather_s: float = GATHER_S
+        self,
+        descriptor: int | None,
+        *,
+        max_lines: int = MAX_WAITING_LINES,
+        max_warnings: int = MAX_WARNINGS_BEYOND,
+        gather_s: float = GATHER_S,
     ) -> None:
         self.notice: Callable[[int], bytes] = b"%d lines dropped\n".__mod__
         self.dropped = 0
         self._descriptor = descriptor
         self._max_lines = max_lines
+        self._max_warnings = max_warnings
         self._gather_s = gather_s
         self._lines: deque[bytes] = deque()
         self._closed = False
@@ -113,11 +121,12 @@ class LineWriter:
         """Lines that wait, without those being written."""
         return len(self._lines)
 
-    def write(self, line: bytes) -> None:
-        """Leave a line, its end included, to be written; returns at once. After `close` it is lost."""
+    def write(self, line: bytes, beyond: int = 0) -> None:
+        """Leave a line, its end included, to be written, where no more than `beyond` wait that have no room; returns at
+        once. After `close` it is lost."""
         if self._closed:
             return
-        if len(self._lines) >= self._max_lines:
+        if len(self._lines) >= self._max_lines + beyond:
             self._drop()
             return
         self._lines.append(line)
@@ -126,8 +135,14 @@ class LineWriter:
             self._idle = False
             self._come.set()
 
+    def warn(self, line: bytes) -> None:
+        """Leave a line that warns: it has room where others have none, and is written at once with what waits before
+        it."""
+        self.write(line, self._max_warnings)
+        self.hurry()
+
     def hurry(self) -> None:
-        """Let what waits be written at once: a warning is not to come late, or be lost with a process that dies."""
+        """Let what waits be written at once: what warns is not to come late, or be lost with a process that dies."""
         self._hurried.set()
 
     def close(self, within_s: float) -> bool:

@@ -87,6 +87,8 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     """The fields of a request's line, without those that say nothing. Durations in seconds, to the microsecond."""
     traits = facts.traits
     fields: dict[str, Any] = {"request_id": facts.request_id}
+    if facts.trace_id is not None:
+        fields["trace_id"] = facts.trace_id
     if facts.client is not None:
         fields["client"] = facts.client
     if facts.client_name is not None:
@@ -97,8 +99,12 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     fields["outcome"] = facts.outcome._value_
     if facts.failure is not None:
         fields["failure"] = facts.failure
+    if facts.failure_status is not None:
+        fields["failure_status"] = facts.failure_status
     if facts.first_failure is not None:
         fields["first_failure"] = facts.first_failure
+    if facts.first_failure_status is not None:
+        fields["first_failure_status"] = facts.first_failure_status
     fields["weight"] = traits.weight
     fields["stream"] = traits.stream
     fields["body_bytes"] = traits.prompt_bytes

@@ -78,8 +78,7 @@ class _Lines:
         self._output.write(line + b"\n")
 
     def warning(self, line: bytes) -> None:
-        self.info(line)
-        self._output.hurry()
+        self._output.warn(line + b"\n")
 
     debug = info
     error = critical = warning

@@ -13,7 +13,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from proxy.closing import CloseReason
-from proxy.errors import CrossoverError
+from proxy.errors import CrossoverError, Side
 from proxy.metrics.gauges import GAUGES, ROLE, Reading, Readings
 from proxy.metrics.tallies import Tallies
 from proxy.metrics.totals import RoleTotals, Totals
@@ -33,6 +33,8 @@ OTHER = "other"
 SOME_ROLE = (*ROLE, NO_ROLE)
 SOME_CLIENT = (NO_ROLE, OTHER)  # and the names of the keys file
 STATUS_CLASSES = (NO_ROLE, "1xx", "2xx", "3xx", "4xx", "5xx")  # each at its hundreds
+# What an engine answered to an attempt that failed: its own words, an overload, a gateway's, or something else.
+ENGINE_STATUSES = (NO_ROLE, "200", "429", "500", "502", "503", "504", OTHER)
 TOKEN_KINDS = ("prompt", "completion", "cached")
 CLIENT_REQUESTS = (
     "Requests for an engine that have ended, by the client's name in the keys file (`listen.api_keys_file`); `none` "
@@ -65,6 +67,7 @@ class Metrics:
 
     def __init__(self, read: Callable[[], Reading]) -> None:
         self.codes = frozenset(codes())
+        self._faults = frozenset(faults())
         self._names: set[str] = set()  # of clients
         self._endings: dict[tuple[Role | None, Outcome, int], _Cells] = {}  # by role, outcome and status in hundreds
         tallies = Tallies()
@@ -94,12 +97,24 @@ class Metrics:
         self._retries = counter("retries", "Attempts beyond a request's first, by where they went.", role=ROLE)
         self._failures = counter(
             "failures",
-            "Requests for an engine that failed, by the code of the error that ended them.",
+            "Requests that an engine or the proxy itself failed, by the error that ended them; not those that failover "
+            "saved.",
             role=SOME_ROLE,
             code=(*sorted(self.codes), OTHER),
         )
+        self._attempt_failures = counter(
+            "attempt_failures",
+            "Attempts that an engine failed, also where failover saved the request; `status` is what the engine had "
+            "answered.",
+            role=ROLE,
+            code=(*sorted(self.codes), OTHER),
+            status=ENGINE_STATUSES,
+        )
         self._refusals = counter(
-            "refusals", "Requests answered by the proxy at its door.", code=(*sorted(self.codes), OTHER)
+            "refusals",
+            "Requests that the proxy turned away: at its door, for what was wrong with them, or for want of room. No "
+            "engine was asked.",
+            code=(*sorted(self.codes), OTHER),
         )
         self._closed = counter(
             "connections_closed", "Connections that the proxy ended without an answer.", reason=tuple(CloseReason)
@@ -148,8 +163,8 @@ class Metrics:
             cells.attempts[0] += 1
         elif attempts and decision is not None and role is not None:
             self._count_attempts(role, attempts, moved=decision.reason is Reason.FAILOVER)
-        if facts.failure is not None:
-            self._failures.add((role or NO_ROLE, self._code(facts.failure)))
+        if facts.failure is not None or facts.first_failure is not None:
+            self._count_failures(facts, role)
         prompt, completion, cached = facts.usage
         cells.prompt[0] += prompt
         cells.completion[0] += completion
@@ -161,8 +176,11 @@ class Metrics:
         self._decisions.add((decision.role or NO_ROLE, decision.reason))
 
     def refused(self, code: str) -> None:
-        """Count one request that was answered by the proxy itself."""
-        self._refusals.add((self._code(code),))
+        """Count one request that the proxy answered itself: it turned it away, or it or both engines failed on it."""
+        if code in self._faults:
+            self._failures.add((NO_ROLE, self._code(code)))
+        else:
+            self._refusals.add((self._code(code),))
 
     def closed(self, reason: CloseReason) -> None:
         """Count one connection that was ended without an answer."""
@@ -186,13 +204,8 @@ class Metrics:
         for (role, _), count in self._decisions.counted():
             if role in decided:
                 decided[role] += count
-        failures = refused = 0
-        for (role, _), count in self._failures.counted():
-            if role == NO_ROLE:
-                refused += count
-            else:
-                failures += count
-        refused += sum(count for _, count in self._refusals.counted())
+        failures = sum(count for _, count in self._failures.counted())
+        refused = sum(count for _, count in self._refusals.counted())
         speculative, baseline = (self._role_totals(role, decided[role]) for role in ROLE)
         return Totals(speculative, baseline, failures, refused)
 
@@ -208,6 +221,22 @@ class Metrics:
         if attempts > 1:
             self._attempts.add((role,), attempts - 1)
             self._retries.add((role,), attempts - 1)
+
+    def _count_failures(self, facts: RequestFacts, role: Role | None) -> None:
+        """A request that moved failed on the other backend first; one that found no room there failed on one alone."""
+        first, last, decision = facts.first_failure, facts.failure, facts.decision
+        if last is not None and role is None:
+            self.refused(last)
+        elif last is not None and role is not None:
+            self._failures.add((role, self._code(last)))
+        if role is None or decision is None:
+            return
+        moved = decision.reason is Reason.FAILOVER
+        if first is not None:
+            at = engine_status(facts.first_failure_status)
+            self._attempt_failures.add((role.other if moved else role, self._code(first), at))
+        if last in self._faults and facts.attempts and (first is None or moved):
+            self._attempt_failures.add((role, self._code(last), engine_status(facts.failure_status)))
 
     def _code(self, code: str) -> str:
         return code if code in self.codes else OTHER
@@ -258,6 +287,21 @@ def codes(kind: type[CrossoverError] = CrossoverError) -> Iterator[str]:
         yield from codes(each)
     if kind is CrossoverError:
         yield ERROR_EVENT
+
+
+def faults(kind: type[CrossoverError] = CrossoverError) -> Iterator[str]:
+    """The codes that are an engine's fault or the proxy's own: all others turn a request away."""
+    if kind.side is Side.BACKEND or kind.status == 500:
+        yield kind.code
+    for each in kind.__subclasses__():
+        yield from faults(each)
+    if kind is CrossoverError:
+        yield ERROR_EVENT
+
+
+def engine_status(status: int | None) -> str:
+    """A status as label: of a closed set, whatever an engine says."""
+    return NO_ROLE if status is None else str(status) if str(status) in ENGINE_STATUSES else OTHER
 
 
 def status_class(status: int) -> str:

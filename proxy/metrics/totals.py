@@ -31,8 +31,8 @@ class RoleTotals(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Everything since the start. `failures` are requests that failed on a backend; `refused` those that the proxy
-    answered itself or that never got a place."""
+    """Everything since the start. `failures` are requests that a backend or the proxy itself failed; `refused` those
+    that the proxy turned away."""
 
     speculative: RoleTotals
     baseline: RoleTotals

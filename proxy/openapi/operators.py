@@ -13,13 +13,15 @@ Served = Iterable[tuple[str, str]]
 
 _ABOUT = """\
 What an operator may see and do. Where `admin.token` is set every path but /health asks for it. Times are seconds,
-instants unix seconds, counts sequences. An error is `{"error": SENTENCE}`, and the sentence tells the mend.
+instants unix seconds, counts sequences. An error is `{"error": SENTENCE}`, and the sentence tells the mend. A
+method that is not here is answered 405 with `Allow`, and what is no HTTP 400.
 """
 _KEYS = {
     "token": {"type": "http", "scheme": "bearer", "description": "The token of `admin.token`."},
     "password": {"type": "http", "scheme": "basic", "description": "The same token as the password of any user."},
 }
 _ROLE = text("A role.", Role)
+_BARE = {status: {"description": "As to GET, without a body."} for status in ("200", "default")}
 _YAML, _EVENTS, _PAGE, _TEXT = "application/yaml", "text/event-stream", "text/html", "text/plain"
 
 
@@ -29,7 +31,10 @@ def operators_document(served: Served, *, locked: bool) -> Schema:
     for method, path in sorted(served, key=lambda each: (each[1], each[0])):
         if (described := _OPERATIONS.get((method, path))) is not None:
             operation = {**described, "responses": described["responses"] | _refused(method, path, locked=locked)}
-            paths.setdefault(path, {})[method.lower()] = operation | ({"security": []} if path == "/health" else {})
+            operation |= {"security": []} if path == "/health" else {}
+            paths.setdefault(path, {})[method.lower()] = operation
+            if method == "GET" and path != "/stream":
+                paths[path]["head"] = operation | {"responses": _BARE}
     return document("Crossover, the operators' port", _ABOUT, paths, seen.schemas(), _KEYS, locked=locked)
 
 
@@ -42,8 +47,10 @@ def _refused(method: str, path: str, *, locked: bool) -> Schema:
     told = {"500": answer("The proxy failed on this; its log has the place.", ref("Error"))}
     if locked and path != "/health":
         told["401"] = answer("The token is missing or wrong.", ref("Error"))
-    if method == "POST":
+    if path != "/health":
         told["403"] = answer("A page of another site asks through a browser.", ref("Error"))
+    if not locked and path not in ("/health", "/metrics"):
+        told["421"] = answer("It is asked by a name that may be anybody's; the error tells the mend.", ref("Error"))
     return told
 
 
@@ -70,6 +77,7 @@ def _post(summary: str, content: Schema, *, body: Schema | None = None, refused:
     if body is None:
         return {"summary": summary, "responses": told}
     told["400"] = answer("The body is not what it should be; the error shows the form.", ref("Error"))
+    told["413"] = answer("The body is over 1 MiB.", ref("Error"))
     strict = body | {"additionalProperties": False}
     return {
         "summary": summary,
@@ -105,10 +113,10 @@ _OPERATIONS: dict[tuple[str, str], Schema] = {
     ),
     ("GET", "/status"): _get("Everything that is so at this moment.", ref("Status")),
     ("GET", "/decisions"): _get(
-        "The latest decisions, newest first; with `request_id` every attempt of that request.",
+        "The latest decisions, newest first; with `request_id` all of that request.",
         ref("Decisions"),
         parameters=(
-            _asked("limit", "How many at most: 1 to 1000, 100 unless told; what is beyond counts as the nearest."),
+            _asked("limit", "How many at most, 100 unless told.", minimum=1, maximum=1000),
             _asked("request_id", "The request to tell of, as its answer's x-request-id has it.", "string"),
         ),
         refused=_UNKNOWN,
@@ -131,9 +139,7 @@ _OPERATIONS: dict[tuple[str, str], Schema] = {
     ("GET", "/journal"): _get(
         "What has changed, newest first.",
         ref("Journal"),
-        parameters=(
-            _asked("limit", "How many at most: 1 to 500, 200 unless told; what is beyond counts as the nearest."),
-        ),
+        parameters=(_asked("limit", "How many at most, 200 unless told.", minimum=1, maximum=500),),
     ),
     ("GET", "/stream"): _get(
         "Samples, journal entries, decisions and state as they come: events `sample`, `journal`, `decisions`, `state`.",

@@ -5,6 +5,7 @@ Not here: the paths that show them (operators.py).
 
 from proxy.model import CircuitState, Outcome, Policy, Reason, Role
 from proxy.openapi.words import Schema, by_name, flag, many, maybe, number, record, ref, text, whole
+from proxy.routing.out import Out
 
 _ROLE = text("A role.", Role)
 _SEQUENCES = whole("Sequences.")
@@ -63,6 +64,11 @@ def _status() -> Schema:
         ready=flag("Whether new requests are welcome."),
         reload_failed=flag("Whether the last reload was refused."),
         learning_suspended=maybe(flag("Whether learning is put aside; null where it is off.")),
+        suspension_predicted_s=maybe(number("Why it last was: the seconds that were predicted; null: it never was.")),
+        suspension_seen_s=maybe(number("The seconds that were seen.")),
+        suspension_answers=maybe(whole("Over how many answers.")),
+        measured_gain=maybe(number("What speculation gives at best by the measured curves, as a factor of tok/s.")),
+        learned_gain=maybe(number("The same as learned from live traffic.")),
     )
 
 
@@ -86,6 +92,8 @@ def _backend() -> Schema:
         drift=maybe({"type": "integer", "description": "The engine's count less ours."}),
         accept_length=maybe(number("Tokens a step, as a drafting engine tells them.")),
         learned_ratio=maybe(number("By how much a token takes longer than was measured, as a factor.")),
+        engine_change_age_s=maybe(number("Since another engine was found there; null: it is the first.")),
+        curves_outdated=maybe(flag("Whether its version is not the one that was measured; null: not known.")),
     )
 
 
@@ -111,16 +119,17 @@ def _decisions() -> Schema:
         absent=("extrapolated", "baseline_failures"),
         policy=text("The rule.", Policy),
         **{f"{role.value}_in_flight": _SEQUENCES for role in Role},
-        smoothed=number("Sequences in flight on both, smoothed."),
-        enter_at=_SEQUENCES,
-        leave_at=_SEQUENCES,
-        regime=_ROLE,
+        smoothed=maybe(number("Sequences in flight on both, smoothed; null here and below: not looked at.")),
+        enter_at=maybe(_SEQUENCES),
+        leave_at=maybe(_SEQUENCES),
+        regime=maybe(_ROLE),
         recent_failures=whole("Of the speculative backend; they weigh as load."),
         **{f"{role.value}_cached": whole("Tokens of its prompt believed to be cached there.") for role in Role},
         learned=flag("Whether live traffic had corrected the curves."),
         **{f"{role.value}_cost_s": _PREDICTED for role in Role},
         extrapolated=flag("Whether one of the costs lies outside what was measured."),
         baseline_failures=whole("Recent failures of the baseline backend."),
+        **{f"{role.value}_out": maybe(text("Why it took nothing new; null: it did.", Out)) for role in Role},
     )
     decision = record(
         "One attempt of a request.",
@@ -138,7 +147,12 @@ def _decisions() -> Schema:
         "Decision": decision,
         "Settled": _settled(),
         "Decisions": record(
-            "Decisions.", absent=("settled",), decisions=many(ref("Decision")), settled=maybe(ref("Settled"))
+            "Decisions; where they are of one request, the latest 20, all that /explain tells of it.",
+            absent=("request_id", "sentences", "settled"),
+            request_id=text("Its id."),
+            sentences=many(text("A sentence.")),
+            decisions=many(ref("Decision")),
+            settled=maybe(ref("Settled")),
         ),
         "Explanation": record(
             "One request.",
@@ -157,7 +171,9 @@ def _settled() -> Schema:
         status=maybe(whole("HTTP status.")),
         outcome=text("Its end.", Outcome),
         failure=maybe(text("The code of what failed at last.")),
+        failure_status=maybe(whole("HTTP status that the engine had given then.")),
         first_failure=maybe(text("The code of what failed first.")),
+        first_failure_status=maybe(whole("HTTP status that the first engine had given.")),
         attempts=whole("How often it was sent."),
         role=maybe(_ROLE),
         stream=flag("Whether the answer streamed."),

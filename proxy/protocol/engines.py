@@ -4,6 +4,7 @@ Not here: asking (the wire), reading the Prometheus text (exposition.py) and com
 are exported from here too.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +33,9 @@ MOMENTS = 6
 MAX_NUMBER = 1e18
 """Numbers above it are nonsense: more than all microseconds and tokens of a machine's life, and sums stay finite."""
 
+MAX_NAME = 256
+"""Characters that are read of a model's name or a version: they stand in the status, the journal and every log line."""
+
 UNNAMED = "unnamed"
 """How an engine speculates that only tells that it does."""
 
@@ -57,10 +61,10 @@ def parse_loads(body: bytes) -> EngineLoad | None:
     rows = [row for rank in ranks if (row := _row(rank.get("decode_moments"))) is not None]
     accepted = [length for rank in ranks if (length := _number(_under(rank, "speculative", "accept_length")))]
     return EngineLoad(
-        running=sum(running),
-        waiting=sum(wait or 0 for _, wait in counted),
+        running=_sum(running),
+        waiting=_sum(wait or 0 for _, wait in counted),
         at_s=_oldest(ranks, answer),
-        max_running_requests=sum(known) if len(known) == len(ranks) else None,
+        max_running_requests=_sum(known) if len(known) == len(ranks) else None,
         accept_length=sum(accepted) / len(accepted) if accepted else None,
         moments=tuple(sum(column) for column in zip(*rows, strict=True)) if rows else None,
         version=version,
@@ -158,14 +162,14 @@ def _effective_limit(answer: dict[str, Any]) -> int | None:
     states = [state for state in _list(answer.get("internal_states")) if isinstance(state, dict)]
     limits = [_count(state.get("effective_max_running_requests_per_dp")) for state in states]
     known = [limit for limit in limits if limit]
-    return sum(known) if known and len(known) == len(limits) else None
+    return _sum(known) if known and len(known) == len(limits) else None
 
 
 def _kv_tokens(ranks: list[dict[str, Any]]) -> int | None:
     """Tokens that the caches of all ranks hold, where every rank tells."""
     told = [_count(rank.get("max_total_num_tokens")) for rank in ranks]
     known = [tokens for tokens in told if tokens]
-    return sum(known) if len(known) == len(told) else None
+    return _sum(known) if len(known) == len(told) else None
 
 
 def _row(value: object) -> list[float] | None:
@@ -212,10 +216,15 @@ def _number(value: object) -> float | None:
     return None
 
 
+def _sum(counts: Iterable[int]) -> int:
+    """A sum that is no more than one number may be: JSON has no more than 64 bits for it."""
+    return min(sum(counts), int(MAX_NUMBER))
+
+
 def _count(value: object) -> int | None:
     number = _number(value)
     return None if number is None else int(number)
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return value[:MAX_NAME] if isinstance(value, str) and value else None

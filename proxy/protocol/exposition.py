@@ -78,7 +78,7 @@ def _kv_tokens(caches: list[dict[str, str]]) -> int | None:
         if not all(word.isascii() and word.isdecimal() and len(word) < 9 for word in (blocks, size)):
             return None
         tokens += int(blocks) * int(size)
-    return tokens or None
+    return min(tokens, int(MAX_TOKENS)) or None
 
 
 def _place(labels: dict[str, str]) -> tuple[tuple[str, str], tuple[int, ...]]:

@@ -42,6 +42,10 @@ def _finished(facts: RequestFacts, took: str) -> str:
 
 
 def _failed(facts: RequestFacts, took: str) -> str:
+    if not facts.attempts:
+        return (
+            f"The proxy turned it away after {took}, with status {facts.status}{_failure(facts)}; no engine was asked."
+        )
     return f"It failed after {took}, with status {facts.status}{_failure(facts)}."
 
 

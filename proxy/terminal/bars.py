@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from proxy.terminal.cells import is_number
+
 BLOCKS = "▁▂▃▄▅▆▇█"
 # For terminals that have no blocks.
 ASCII_BLOCKS = "_.:-=+*#"
@@ -15,7 +17,7 @@ def sparkline(values: Sequence[Any], most: float, width: int, blocks: str = BLOC
 
 
 def _block(value: Any, most: float, top: int, blocks: str) -> str:
-    if not isinstance(value, int | float):
+    if not is_number(value):
         return " "
     if value <= 0 or most <= 0:
         return blocks[0]

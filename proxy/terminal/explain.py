@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from proxy.terminal.columns import labelled
-from proxy.terminal.port import Port, Unanswered
-from proxy.terminal.saying import plain, say
+from proxy.terminal.port import Port, Unanswered, understood
+from proxy.terminal.saying import escaped, plain, say
 
 OK, FAILED = 0, 1
 NOT_FOUND = 404
@@ -28,16 +28,18 @@ def explain(
     """Print what a running proxy remembers of a request, by the x-request-id of its answer. Returns 0 where it does."""
     try:
         port = Port(url, token_file, ca_file)
-        text = port.text(f"/explain/{quote(request_id, safe='')}")
+        text = port.text(f"/decisions?request_id={quote(request_id, safe='')}")
         told = port.read(text)
         found = told.get("sentences")
         if not isinstance(found, list):
             raise Unanswered(f"{port.url} answers, but explains nothing; is it a Crossover of this version?")
+        with understood(port.url):
+            lines = page([str(each) for each in found], shutil.get_terminal_size().columns)
     except Unanswered as error:
         unknown = error.status == NOT_FOUND and error.told
         say(plain(error.told, 1000) if unknown else f"not explained: {error}", sys.stderr)
         return FAILED
-    say(text if as_json else "\n".join(page([str(each) for each in found], shutil.get_terminal_size().columns)))
+    say(escaped(text) if as_json else "\n".join(lines))
     return OK
 
 

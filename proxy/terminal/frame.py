@@ -1,15 +1,14 @@
 """One frame of `crossover top` as lines of styled text that fit a terminal. Nothing is asked or written here."""
 
-import time
 from textwrap import wrap
 from typing import Any
 
 from proxy.model import ROLES, Role
-from proxy.telling.figures import seconds
 from proxy.terminal.bars import BLOCKS, bar, sparkline
-from proxy.terminal.columns import UNKNOWN, columns
-from proxy.terminal.saying import plain
-from proxy.terminal.status import figure, health
+from proxy.terminal.cells import clock, duration, figure, is_number
+from proxy.terminal.columns import columns
+from proxy.terminal.saying import harmless, plain
+from proxy.terminal.status import health
 from proxy.terminal.view import WINDOW_S, View
 
 # Pieces of one line, each with a style of rich ("" for none).
@@ -36,10 +35,10 @@ def frame(view: View, width: int, height: int, *, trouble: str = "", blocks: str
 
 
 def cut(line: Line, width: int) -> Line:
-    """A line that is no longer than the terminal is wide."""
+    """A line that is no longer than the terminal is wide, and cannot steer it."""
     kept: Line = []
     for text, style in line:
-        kept.append((text[:width], style))
+        kept.append((harmless(text[:width], BLOCKS), style))
         width -= len(text)
         if width <= 0:
             break
@@ -52,7 +51,7 @@ def _title(view: View, width: int) -> Line:
     at_s = next(iter(view.column("at_s")[-1:]), None)
     left = f"Crossover {plain(told.get('version'), 12)} at {plain(view.url, 40)}: "
     state = f"{plain(told['phase'], 12)}, {'ready' if ready else 'NOT READY'}"
-    return [(left, "bold"), (state, "green" if ready else "bold red"), (f"  {_clock(at_s)}", "")]
+    return [(left, "bold"), (state, "green" if ready else "bold red"), (f"  {clock(at_s):8}", "")]
 
 
 def _sentence(view: View, trouble: str, width: int) -> list[Line]:
@@ -78,8 +77,8 @@ def _backend(view: View, role: Role, backend: dict[str, Any]) -> tuple[str, ...]
         plain(backend.get("circuit"), 9),
         figure(view.per_s(role), "{:.1f}"),
         figure(view.mean(role, "tok_s"), "{:,.0f}"),
-        _duration(view.mean(role, "ttft_s")),
-        _duration(view.mean(role, "tpot_s")),
+        duration(view.mean(role, "ttft_s")),
+        duration(view.mean(role, "tpot_s")),
     )
 
 
@@ -92,7 +91,7 @@ def _curves(view: View, width: int, blocks: str) -> list[Line]:
     """Both on one scale, so that they can be compared."""
     lines: list[Line] = []
     both = {role: view.column(f"{role.value}_in_flight") for role in ROLES}
-    most = max([each for values in both.values() for each in values if isinstance(each, int | float)], default=0)
+    most = max([each for values in both.values() for each in values if is_number(each)], default=0)
     room = max(1, min(WINDOW_S, width - LABEL - 8))
     for role, values in both.items():
         drawn = sparkline(values, most, room, blocks)
@@ -124,11 +123,12 @@ def _counts(view: View) -> Line:
     waiting = told.get("waiting", 0)
     policy = plain(told["policy"], 12)
     if policy == "threshold":
-        policy += f" {told.get('smoothed', 0.0):.1f} ({told.get('enter_at')} to {told.get('leave_at')})"
+        policy += f" {figure(told.get('smoothed', 0.0), '{:.1f}')}"
+        policy += f" ({figure(told.get('enter_at'))} to {figure(told.get('leave_at'))})"
     return [
         ("policy".ljust(LABEL), ""),
         (f"{policy}  ", ""),
-        (f"waiting {waiting:,}  ", "yellow" if waiting else ""),
+        (f"waiting {figure(waiting)}  ", "yellow" if waiting else ""),
         (f"failures {failures:,}  ", "bold red" if failures else ""),
         (f"refused {refused:,}", "yellow" if refused else ""),
     ]
@@ -141,17 +141,17 @@ def _decisions(view: View, room: int) -> list[Line]:
     for each in view.decisions[: room - 1]:
         role = str(each.get("role"))
         style = next((style for one, style in _ROLE_STYLES.items() if one.value == role), "")
-        left = f"{_clock(each.get('at_s'))}  {plain(each.get('request_id'))[:8]:<8}  "
+        left = f"{clock(each.get('at_s')):8}  {plain(each.get('request_id'))[:8]:<8}  "
         lines.append([(left, ""), (f"{plain(role, 11):<11}  ", style), (_why(each), "")])
     return lines
 
 
 def _why(decision: dict[str, Any]) -> str:
     because = decision.get("because") or {}
-    counts = f"{because.get('speculative_in_flight', UNKNOWN)}+{because.get('baseline_in_flight', UNKNOWN)}"
+    counts = f"{figure(because.get('speculative_in_flight'))}+{figure(because.get('baseline_in_flight'))}"
     said = f"{plain(decision.get('reason'), 13):<13}  {counts:<9}"
     first, second = because.get("speculative_cost_s"), because.get("baseline_cost_s")
-    if isinstance(first, int | float) and isinstance(second, int | float):
+    if is_number(first) and is_number(second):
         said += f"  {first:,.2f} | {second:,.2f} s"
     return said
 
@@ -160,17 +160,6 @@ def _events(view: View, room: int, width: int) -> list[Line]:
     if room < 2 or not view.events:
         return []
     told = [
-        f"{_clock(each.get('at_s'))}  {plain(each.get('sentence'), width - 10)}" for each in view.events[: room - 1]
+        f"{clock(each.get('at_s')):8}  {plain(each.get('sentence'), width - 10)}" for each in view.events[: room - 1]
     ]
     return [[("journal", "bold")], *([(line, "")] for line in told)]
-
-
-def _duration(value_s: float | None) -> str:
-    return UNKNOWN if value_s is None else seconds(value_s)
-
-
-def _clock(at_s: Any) -> str:
-    """The local time of day of unix seconds."""
-    if not isinstance(at_s, int | float):
-        return " " * 8
-    return time.strftime("%H:%M:%S", time.localtime(at_s))

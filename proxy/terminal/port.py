@@ -4,18 +4,22 @@ What is done with the answers is in status.py, explain.py and top.py. It blocks,
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from proxy.config.key_files import read_key
+from proxy.terminal.deadline import Deadline
 from proxy.terminal.saying import plain
 
+# For the whole answer: the proxy's own loop answers in milliseconds, and a person waits no longer than this.
 ASK_WITHIN_S = 10.0
 # No answer of a proxy comes near it; something else on that port may send without end.
 MAX_ANSWER_BYTES = 1 << 26
@@ -23,6 +27,8 @@ DEFAULT_URL = "http://127.0.0.1:29000"
 TOKEN_VARIABLE = "CROSSOVER_ADMIN_TOKEN"
 # What the operators' port says with its 401, and nothing else does: the clients' port has one too.
 OPERATORS_MARK = 'Basic realm="crossover"'
+# What the operators' port answers where it is not asked by a name of its own: it tells the mend.
+OTHER_NAME = 421
 TOKEN_MEND = f"it asks for its admin.token; mend: give --token-file, or set {TOKEN_VARIABLE}"
 ADMIN_MEND = "is the proxy running, and is this its admin port?"
 WRONG_PORT = "is this its admin port? (admin.port, 29000 by default)"
@@ -59,27 +65,31 @@ class Port:
             context = ssl.create_default_context(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             raise Unanswered(f"--ca {ca_file}: {error}; mend: name a PEM file with certificates") from error
-        # No proxies from the environment: the admin port is on this machine or one the operator named.
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
+        self._context = context
 
     def text(self, path: str) -> str:
-        """What the port says to a GET. Raises Unanswered."""
-        try:
-            asked = urllib.request.Request(f"{self.url}{path}")
-            if self._token:
-                # Unredirected: whoever we are sent on to is not to have it.
-                asked.add_unredirected_header("Authorization", f"Bearer {self._token}")
-            with self._opener.open(asked, timeout=ASK_WITHIN_S) as answer:
-                said: bytes = answer.read(MAX_ANSWER_BYTES)
-                return said.decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                told = _told(error.read(MAX_ANSWER_BYTES))
-            raise Unanswered(self._no_answer(error, self._refusal_mend(error)), error.code, told) from error
-        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-            raise Unanswered(self._no_answer(error, _mend(error))) from error
+        """What the port says to a GET, whole within ASK_WITHIN_S. Raises Unanswered."""
+        with Deadline(ASK_WITHIN_S) as deadline:
+            try:
+                return self._got(path, deadline)
+            except urllib.error.HTTPError as error:
+                told = _told(error)
+                mend = plain(told, 1000) if error.code == OTHER_NAME and told else self._refusal_mend(error)
+                raise Unanswered(self._no_answer(error, mend), error.code, told) from error
+            except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+                met = _late(deadline) if deadline.passed else error
+                raise Unanswered(self._no_answer(met, _mend(met))) from error
+
+    def _got(self, path: str, deadline: Deadline) -> str:
+        asked = urllib.request.Request(f"{self.url}{path}")
+        if self._token:
+            # Unredirected: whoever we are sent on to is not to have it.
+            asked.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        with deadline.opener(self._context).open(asked, timeout=ASK_WITHIN_S) as answer:
+            said: bytes = answer.read(MAX_ANSWER_BYTES)
+        if deadline.passed:  # a body that ends with its connection looks whole
+            raise _late(deadline)
+        return said.decode()
 
     def json(self, path: str) -> dict[str, Any]:
         """The same as the object it is. Raises Unanswered."""
@@ -89,7 +99,7 @@ class Port:
         """A text of the port as the object it is. Raises Unanswered where it is none."""
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise Unanswered(f"{self.url} answers, but not as a Crossover does; {WRONG_PORT}")
@@ -113,12 +123,26 @@ def _token_in(file: Path) -> str:
     return read_key(file)
 
 
-def _told(body: bytes) -> str | None:
+@contextlib.contextmanager
+def understood(url: str) -> Iterator[None]:
+    """While an answer of this port is made into words: what cannot be (a list in place of an object, a word in place of
+    a number) raises Unanswered, since it is none of a Crossover's."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise Unanswered(f"{plain(url)} answers, but not as a Crossover does; {WRONG_PORT}") from error
+
+
+def _late(deadline: Deadline) -> TimeoutError:
+    return TimeoutError(f"no whole answer within {deadline.within_s:g} s")
+
+
+def _told(error: urllib.error.HTTPError) -> str | None:
     """The error that a proxy tells in JSON."""
     try:
-        found = json.loads(body)
-        return str(found["error"])
-    except (ValueError, TypeError, KeyError):
+        with error:
+            return str(json.loads(error.read(MAX_ANSWER_BYTES))["error"])
+    except (OSError, http.client.HTTPException, ValueError, TypeError, LookupError, RecursionError):
         return None
 
 

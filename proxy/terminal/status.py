@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from proxy.telling.figures import count, seconds
+from proxy.terminal.cells import counted, duration, figure, is_number
 from proxy.terminal.columns import UNKNOWN, columns, labelled
-from proxy.terminal.port import WRONG_PORT, Port, Unanswered
-from proxy.terminal.saying import plain, say
+from proxy.terminal.port import WRONG_PORT, Port, Unanswered, understood
+from proxy.terminal.saying import escaped, plain, say
 
 SERVING, NOT_SERVING = 0, 1
 _HEAD = ("role", "in flight", "limit", "health", "circuit", "engine", "drift", "accepts", "speed")
@@ -27,17 +27,21 @@ def show(url: str, token_file: Path | None = None, ca_file: Path | None = None, 
         port = Port(url, token_file, ca_file)
         text = port.text("/status")
         told = known(port, port.read(text))
+        with understood(port.url):
+            lines = page(port.url, told, shutil.get_terminal_size().columns)
     except Unanswered as error:
         say(f"no status: {error}", sys.stderr)
         return NOT_SERVING
-    say(text if as_json else "\n".join(page(port.url, told, shutil.get_terminal_size().columns)))
+    say(escaped(text) if as_json else "\n".join(lines))
     return SERVING if told["ready"] is True else NOT_SERVING
 
 
 def known(port: Port, told: dict[str, Any]) -> dict[str, Any]:
     """A status that has what every proxy tells. Raises Unanswered of anything else."""
     backends = told.get("backends")
-    whole = isinstance(backends, list) and all(isinstance(each, dict) and "role" in each for each in backends)
+    whole = isinstance(backends, list) and all(
+        isinstance(each, dict) and isinstance(each.get("role"), str) for each in backends
+    )
     if not whole or not {"phase", "policy", "ready"} <= told.keys():
         raise Unanswered(f"{port.url} answers, but not as a Crossover does; {WRONG_PORT}")
     return told
@@ -63,7 +67,7 @@ def _backend(backend: dict[str, Any]) -> tuple[str, ...]:
         figure(backend.get("max_in_flight")),
         health(backend),
         plain(backend.get("circuit")),
-        UNKNOWN if running is None else f"{running}+{waiting or 0}",
+        f"{figure(running)}+{figure(waiting or 0)}" if is_number(running) else UNKNOWN,
         figure(backend.get("drift")),
         figure(backend.get("accept_length"), "{:.2f}"),
         figure(backend.get("learned_ratio"), "x{:.2f}"),
@@ -71,17 +75,19 @@ def _backend(backend: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _notes(told: dict[str, Any]) -> list[tuple[str, str]]:
-    held = count(told.get("waiting", 0), "request") + f" waiting, {count(told.get('connections', 0), 'connection')}"
+    held = counted(told.get("waiting", 0), "request") + f" waiting, {counted(told.get('connections', 0), 'connection')}"
     notes = [*_engines(told), ("policy", _policy(told)), ("queue", held)]
     learning = told.get("learning")
     if learning:
         suspended = learning.get("suspended_for_s") or 0.0
-        state = f"put aside for {seconds(suspended)} more" if suspended else "on"
-        notes.append(("learning", f"{state}; {count(learning.get('probes', 0), 'probe')} so far"))
+        state = f"put aside for {duration(suspended)} more" if suspended else "on"
+        notes.append(("learning", f"{state}; {counted(learning.get('probes', 0), 'probe')} so far"))
     notes += [("verdict", plain(each, 1000)) for each in told.get("verdict") or ()]
     notes += [("warning", plain(each.get("message"), 1000)) for each in told.get("warnings") or ()]
     dropped = told.get("dropped_in_flight") or {}
-    notes += [("dropped", f"{plain(url)} still has {count(held, 'sequence')}") for url, held in dropped.items() if held]
+    notes += [
+        ("dropped", f"{plain(url)} still has {counted(held, 'sequence')}") for url, held in dropped.items() if held
+    ]
     if told.get("reload_failed"):
         notes.append(("warning", "the configuration file was refused and the one before holds; its log says why"))
     return notes
@@ -101,12 +107,13 @@ def _policy(told: dict[str, Any]) -> str:
     said = f"{policy}, but an operator pinned everything to {plain(pinned)}" if pinned else policy
     if policy in ("threshold", "consolidate"):
         age_s = told.get("regime_age_s")
-        since = "" if age_s is None else f" since {seconds(age_s)}"
-        said += f"; it favours {plain(told.get('regime'))}{since}, {told.get('smoothed', 0.0):.1f} in flight (smoothed)"
+        since = "" if age_s is None else f" since {duration(age_s)}"
+        smoothed = figure(told.get("smoothed", 0.0), "{:.1f}")
+        said += f"; it favours {plain(told.get('regime'))}{since}, {smoothed} in flight (smoothed)"
     if policy in ("threshold", "overflow"):
-        said += f"; leave_at {told.get('leave_at')}" + (
-            f", enter_at {told.get('enter_at')}" if policy == "threshold" else ""
-        )
+        said += f"; leave_at {figure(told.get('leave_at'))}"
+    if policy == "threshold":
+        said += f", enter_at {figure(told.get('enter_at'))}"
     return said
 
 
@@ -116,8 +123,3 @@ def health(backend: dict[str, Any]) -> str:
         return "draining"
     up = backend.get("up")
     return "unknown" if up is None else "up" if up else "DOWN"
-
-
-def figure(value: float | None, form: str = "{:,}") -> str:
-    """A number in a cell; a dash where it is not known."""
-    return UNKNOWN if value is None else form.format(value)

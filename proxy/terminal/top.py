@@ -16,7 +16,7 @@ from types import FrameType
 
 from proxy.terminal.bars import ASCII_BLOCKS, BLOCKS
 from proxy.terminal.frame import Line, frame
-from proxy.terminal.port import Port, Unanswered, add_arguments
+from proxy.terminal.port import Port, Unanswered, add_arguments, understood
 from proxy.terminal.saying import say
 from proxy.terminal.view import View, look
 
@@ -113,10 +113,15 @@ def _blocks() -> str:
 def _plain(frames: Frames) -> int:
     width, blocks = shutil.get_terminal_size().columns, _blocks()
     for view, trouble in frames:
-        lines = frame(view, width, PLAIN_LINES, trouble=trouble, blocks=blocks)
+        lines = _drawn(view, width, PLAIN_LINES, trouble, blocks)
         if not say("\n".join(text_of(line) for line in lines) + "\n"):
             break
     return OK
+
+
+def _drawn(view: View, width: int, height: int, trouble: str, blocks: str) -> list[Line]:
+    with understood(view.url):
+        return frame(view, width, height, trouble=trouble, blocks=blocks)
 
 
 def text_of(line: Line) -> str:
@@ -134,7 +139,7 @@ def _live(frames: Frames) -> int:
 
     blocks = _blocks()
     with screen() as (console, draw):
-        draw(frame(view, *console.size, trouble=trouble, blocks=blocks))
+        draw(_drawn(view, *console.size, trouble, blocks))
         for view, trouble in frames:
-            draw(frame(view, *console.size, trouble=trouble, blocks=blocks))
+            draw(_drawn(view, *console.size, trouble, blocks))
     return OK

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.model import Role
-from proxy.terminal.port import Port, Unanswered
+from proxy.terminal.cells import is_number
+from proxy.terminal.port import Port, Unanswered, understood
 from proxy.terminal.status import known
 
 # What is drawn and added up: a minute, which fits beside a label in 80 columns.
@@ -54,6 +55,11 @@ class View:
 def look(port: Port) -> View:
     """Everything for one frame. Raises Unanswered."""
     status = known(port, port.json("/status"))
+    with understood(port.url):
+        return _view(port, status)
+
+
+def _view(port: Port, status: dict[str, Any]) -> View:
     history = _optional(port, f"/history?seconds={WINDOW_S}")
     names, rows = history.get("columns"), history.get("samples")
     samples: dict[str, list[Any]] = {}
@@ -85,8 +91,8 @@ def _objects(found: Any) -> list[dict[str, Any]]:
 
 
 def _step(found: Any) -> float:
-    return float(found) if isinstance(found, int | float) and found > 0 else 1.0
+    return float(found) if is_number(found) and found > 0 else 1.0
 
 
 def _known(values: Sequence[Any]) -> list[float]:
-    return [float(each) for each in values if isinstance(each, int | float)]
+    return [float(each) for each in values if is_number(each)]

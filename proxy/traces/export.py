@@ -18,6 +18,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from proxy import __version__
 from proxy.model import Dialect, RequestFacts
+from proxy.traces.session import session
 from proxy.traces.spans import spans
 from proxy.traces.trace import Ended, Trace
 
@@ -47,7 +48,9 @@ class Traces:
     def __init__(self, destination: Destination, told: Callable[[str], None]) -> None:
         # The library's own warnings would be lines that no collector of logs can read, one for each failure.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
-        exporter = OTLPSpanExporter(endpoint=destination.endpoint, headers=dict(destination.headers) or None)
+        exporter = OTLPSpanExporter(
+            endpoint=destination.endpoint, headers=dict(destination.headers) or None, session=session()
+        )
         self._exporter = _Exporter(exporter, _resource(destination), told)
         self._processor = BatchSpanProcessor(self._exporter)
         self._sampler = _sampler(destination.sample_ratio)

@@ -80,6 +80,12 @@ class Trace:
         self._waits: list[tuple[int, int]] = []
         self._attempts: list[Attempt] = []
 
+    @property
+    def id(self) -> str | None:
+        """The trace's id in 32 hexadecimal digits; None where it is not recorded here."""
+        context = self._context
+        return f"{context.trace_id:032x}" if context.trace_flags & SAMPLED else None
+
     def waited(self, began_s: float, ended_s: float) -> None:
         """The request waited for room."""
         self._waits.append((self._at_ns(began_s), self._at_ns(ended_s)))

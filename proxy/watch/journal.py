@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.model import Role
+from proxy.watch.json_text import escaped
 
 # An engine that flaps makes a few entries a minute: some hours of it, or weeks of quiet. About 200 KiB.
 MAX_ENTRIES = 500
+# Ours have some hundred characters; those that quote a path, a configuration or an engine may have any number.
+MAX_CHARACTERS = 1000
 
 Number = str | float | None
 
@@ -39,10 +42,17 @@ class Journal:
         self.written = 0
 
     def write(self, entry: Entry) -> None:
-        """Add an entry; the oldest goes when there are too many."""
-        self.entries.append(entry)
+        """Add an entry, its words cut to MAX_CHARACTERS and such as JSON can carry; the oldest goes when there are too
+        many."""
+        numbers = {name: _bounded(each) if isinstance(each, str) else each for name, each in entry.numbers.items()}
+        self.entries.append(entry._replace(sentence=_bounded(entry.sentence), numbers=numbers))
         self.written += 1
 
     def newest(self, count: int) -> list[Entry]:
         """At most `count` entries, newest first."""
         return [entry for entry, _ in zip(reversed(self.entries), range(count), strict=False)]
+
+
+def _bounded(text: str) -> str:
+    said = escaped(text)
+    return said if len(said) <= MAX_CHARACTERS else f"{said[: MAX_CHARACTERS - 2]} …"

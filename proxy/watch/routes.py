@@ -6,24 +6,31 @@ Who may ask is judged in admin.py, as is everything that acts.
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 from aiohttp import web
 
+from proxy.dispatch.desk import RING_SIZE
 from proxy.model import DecisionRecord, RequestFacts
+from proxy.state.settled import MAX_SETTLED
 from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
+from proxy.watch.json_text import json_text
 from proxy.watch.remembered import of_request, told_decision, told_facts
 from proxy.watch.stream import MAX_READERS
 from proxy.watch.watch import Watch
 
 MAX_DECISIONS = 1000
 MAX_EVENTS = 500
-# The decisions on one request with their unix seconds, and what it ended with.
-Found = tuple[list[tuple[float, DecisionRecord]], RequestFacts | None]
+# A request is decided a few times at most, but a client may give all of its requests one id: the latest are told.
+MAX_OF_ONE = 20
+# So much of an id `crossover top` shows; of less, the next request may begin alike.
+LEAST_CHARS = 8
+# The id of one request, the decisions on it with their unix seconds, and what it ended with.
+Found = tuple[str, list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
-    "no request of this id is remembered; the latest few thousand are: look at x-request-id in its answer, or for "
-    "older ones into the log"
+    f"no request of this id is remembered; the latest {RING_SIZE:,} decisions are, and how the latest {MAX_SETTLED:,} "
+    "requests ended: look at x-request-id in its answer, or for older ones into the log"
 )
+SEVERAL = "several requests that are remembered begin so; give more of the id"
 
 
 class Views:
@@ -45,8 +52,9 @@ class Views:
     async def history(self, request: web.Request) -> web.Response:
         """The samples of the latest `seconds`, oldest first."""
         try:
-            seconds = float(request.query.get("seconds", "900"))
-            if not seconds > 0:
+            said = request.query.get("seconds", "900")
+            seconds = float(said)
+            if not seconds > 0 or "_" in said:
                 raise ValueError
         except ValueError:
             return told({"error": "seconds is a number above 0; half an hour is kept"}, status=400)
@@ -74,10 +82,11 @@ class Views:
         return await watch.stream.serve(request, watch.first())
 
     async def decisions(self, request: web.Request) -> web.Response:
-        """Recent decisions, newest first; with a `request_id` all of that request and how it ended."""
+        """Recent decisions, newest first; with a `request_id` all of that request, in words too: ids that no path can
+        end in (`..`) are asked for here."""
         if (request_id := request.query.get("request_id")) is not None:
             found = self._found(request_id)
-            return told({"error": UNKNOWN}, status=404) if found is None else told(_told(*found))
+            return told({"error": found}, status=404) if isinstance(found, str) else told(_told(*found))
         limit = _limit(request, 100, MAX_DECISIONS)
         if limit is None:
             return told({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
@@ -86,28 +95,27 @@ class Views:
 
     async def explain(self, request: web.Request) -> web.Response:
         """One request in words."""
-        request_id = request.match_info["request_id"]
-        found = self._found(request_id)
-        if found is None:
-            return told({"error": UNKNOWN}, status=404)
-        records, facts = found
-        return told(
-            {
-                "request_id": request_id,
-                "sentences": sentences([record for _, record in records], facts),
-                **_told(*found),
-            }
-        )
+        found = self._found(request.match_info["request_id"])
+        return told({"error": found}, status=404) if isinstance(found, str) else told(_told(*found))
 
-    def _found(self, request_id: str) -> Found | None:
+    def _found(self, asked: str) -> Found | str:
+        """The request of an id, or of the beginning of one that is remembered; else why there is none."""
         watch = self._watch()
-        decisions = of_request(request_id, watch.decisions())
-        facts = watch.settled(request_id)
-        return (decisions, facts) if decisions or facts is not None else None
+        recent = watch.decisions()
+        decisions, facts = of_request(asked, recent), watch.settled(asked)
+        if decisions or facts is not None:
+            return asked, decisions[-MAX_OF_ONE:], facts
+        beginning = {record.request_id for _, record in recent if record.request_id.startswith(asked)}
+        if len(beginning) != 1 or len(asked) < LEAST_CHARS:
+            return SEVERAL if beginning else UNKNOWN
+        [request_id] = beginning
+        return request_id, of_request(request_id, recent)[-MAX_OF_ONE:], watch.settled(request_id)
 
 
-def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
+def _told(request_id: str, decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
     return {
+        "request_id": request_id,
+        "sentences": sentences([record for _, record in decisions], facts),
         "decisions": [told_decision(at_s, record) for at_s, record in decisions],
         "settled": None if facts is None else told_facts(facts),
     }
@@ -115,12 +123,11 @@ def _told(decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | N
 
 def told(value: Any, *, status: int = 200) -> web.Response:
     """An answer in JSON."""
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
+    return web.Response(body=json_text(value), status=status, content_type="application/json")
 
 
 def _limit(request: web.Request, usual: int, most: int) -> int | None:
-    """How many are asked for, at most `most`; None where that is no number."""
-    try:
-        return min(max(int(request.query.get("limit", str(usual))), 1), most)
-    except ValueError:
-        return None
+    """How many are asked for; None where that is no whole number from 1 to `most`."""
+    said = request.query.get("limit", str(usual))
+    plain = said.isascii() and said.isdecimal() and len(said) <= len(str(most))
+    return int(said) if plain and 1 <= int(said) <= most else None

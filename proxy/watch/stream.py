@@ -6,8 +6,9 @@ What the events say is made in watch.py; nothing is made while nobody reads.
 import asyncio
 from typing import Any
 
-import orjson
 from aiohttp import web
+
+from proxy.watch.json_text import json_text
 
 # A page at each operator's desk. Each reader costs some microseconds a second.
 MAX_READERS = 32
@@ -24,7 +25,7 @@ HEADERS = {
 
 def event(name: str, told: Any) -> bytes:
     """One server-sent event. JSON has no line ends of its own, so it is one line of data."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(told))
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), json_text(told))
 
 
 class Stream:
@@ -73,6 +74,10 @@ class Stream:
     def close(self) -> None:
         """End every stream, and take no more readers."""
         self._closed = True
+        self.end()
+
+    def end(self) -> None:
+        """End every stream. Who reads may come back."""
         for queue, request in self._readers.items():
             try:
                 queue.put_nowait(None)

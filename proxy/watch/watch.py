@@ -49,6 +49,7 @@ class Watch:
         self._told_at_s = desk.clock()
         self._told_state: Any = None
         self._quiet_turns = 0
+        self._failed = False  # the latest turn, which has been told
 
     # ------------------------------------------------------------ life
 
@@ -67,7 +68,18 @@ class Watch:
         while True:
             due_s = max(due_s + every_s, self._desk.clock())
             await asyncio.sleep(due_s - self._desk.clock())
-            self.turn()
+            try:
+                self.turn()
+            except Exception as defect:  # noqa: BLE001 - of ours: one turn is lost, and not all that come after it
+                self._tell(defect)
+            else:
+                self._failed = False
+
+    def _tell(self, defect: Exception) -> None:
+        if not self._failed:
+            told = {"message": "a turn of what operators see failed", "exception": defect}
+            asyncio.get_running_loop().call_exception_handler(told)
+        self._failed = True
 
     # ------------------------------------------------------------ what happens
 
@@ -125,9 +137,11 @@ class Watch:
         """One step: a sample, and what readers are told."""
         sample = self.history.take()
         self._look_who_is_eligible()
-        if self.stream.readers:
-            self.stream.publish(self._news(sample))
-        self._told, self._told_at_s = self.journal.written, sample.at_s
+        try:
+            if self.stream.readers:
+                self.stream.publish(self._news(sample))
+        finally:  # what cannot be told is not tried again
+            self._told, self._told_at_s = self.journal.written, sample.at_s
 
     def first(self) -> bytes:
         """What a new reader gets at once."""

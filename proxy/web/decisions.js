@@ -85,7 +85,7 @@ async function tellRequest(id) {
   box.replaceChildren(make("p", { text: "Looking …" }));
   at("detail").showModal();
   try {
-    const told = await get(`explain/${encodeURIComponent(id)}`);
+    const told = await get(`decisions?request_id=${encodeURIComponent(id)}`);
     const [sentences, end] = [told.sentences.map((text) => make("p", { text })), ended(told.settled)];
     box.replaceChildren(...sentences, ...told.decisions.map(full), ...(told.settled || !sentences.length ? [end] : []));
   } catch (error) {

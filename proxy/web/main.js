@@ -9,7 +9,7 @@ import { at, named, say } from "./dom.js";
 import { follow, get } from "./feed.js";
 import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
-import { add, decide, fill, latest, length, mean, note, store, total } from "./store.js";
+import { add, decide, fill, latest, length, mean, note, setBack, store, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
 import { ROLES, ago, figure, percent, several, span } from "./words.js";
 
@@ -96,8 +96,24 @@ function regime(state) {
   return `${state.regime} favoured since ${span(state.regime_age_s)}`;
 }
 
+let looking = false;
+
+/** After the proxy's clock was set back every instant is another one. */
+async function lookAgain() {
+  if (looking) return;
+  looking = true;
+  try {
+    await look();
+    if (!document.hidden) tellAll();
+  } catch {
+    // The stream tells when the proxy is gone; else the next row asks again.
+  }
+  looking = false;
+}
+
 const hear = {
   sample(row) {
+    if (setBack(row)) lookAgain();
     if (!add(row) || document.hidden) return;
     store.decided = total("speculative_requests", length() - 1, length()) + total("baseline_requests", length() - 1, length());
     tellRate();

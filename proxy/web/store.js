@@ -23,6 +23,9 @@ export function fill(history) {
   store.columns = Object.fromEntries(history.columns.map((name, at) => [name, history.samples.map((row) => row[at])]));
 }
 
+/** Whether a row is so much older than the last that the proxy's clock was set back, and what is kept is of no time. */
+export const setBack = (row) => row[0] < (store.columns.at_s?.at(-1) ?? 0) - 2 * store.step_s;
+
 /** Add a row; one that is no newer than the last is not. */
 export function add(row) {
   const instants = store.columns.at_s;

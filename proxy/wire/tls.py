@@ -142,11 +142,21 @@ async def _open(host: str, port: int, backlog: int) -> list[socket.socket]:
 
 
 class Site(web.BaseSite):
-    """A listening socket of a runner of aiohttp, with or without TLS before its server."""
+    """A listening socket of a runner of aiohttp, with or without TLS before its server. Each connection is a
+    `protocol`."""
 
-    def __init__(self, runner: web.BaseRunner, host: str, port: int, *, backlog: int, tls: TlsPort | None) -> None:
+    def __init__(
+        self,
+        runner: web.BaseRunner,
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        tls: TlsPort | None,
+        protocol: type[web.RequestHandler] = web.RequestHandler,
+    ) -> None:
         super().__init__(runner, backlog=backlog)
-        self._host, self._port, self._tls = host, port, tls
+        self._host, self._port, self._tls, self._protocol = host, port, tls, protocol
 
     @property
     def name(self) -> str:
@@ -159,7 +169,12 @@ class Site(web.BaseSite):
         await super().start()
         server = self._runner.server
         assert server is not None
-        listening = await listen(server, self._host, self._port, backlog=self._backlog, tls=self._tls)
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            return self._protocol(server, loop=loop, access_log=None)  # type: ignore[arg-type]  # None: nothing is logged
+
+        listening = await listen(connection, self._host, self._port, backlog=self._backlog, tls=self._tls)
         self._server = listening  # type: ignore[assignment]
 
 

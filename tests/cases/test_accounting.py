@@ -135,7 +135,7 @@ WORK = {
     EngineKind.LLAMACPP: """
         /v1/chat/completions /chat/completions /v1/completions /v1/responses /responses /v1/messages /completion
         /completions /infill /v1/embeddings /embeddings /embedding /v1/rerank /v1/reranking /rerank /reranking
-        /v1/systemone /v1/audio/transcriptions
+        /v1/systemone /v1/audio/transcriptions /audio/transcriptions
         """,
     EngineKind.OPENAI: """
         /v1/chat/completions /v1/completions /v1/responses /v1/messages /v1/embeddings /v1/audio/transcriptions

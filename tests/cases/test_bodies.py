@@ -254,7 +254,7 @@ async def test_h23_413_is_logged_and_counted(chunked: bool, capsys: pytest.Captu
         await uploaded(stage.app.port, b"x" * 2000, chunked=chunked)
         await stage.ended_one()
         value = stage.app.metrics.registry.get_sample_value
-        assert value("crossover_failures_total", {"role": "none", "code": "body_too_large"}) == 1
+        assert value("crossover_refusals_total", {"code": "body_too_large"}) == 1
         lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines() if "request_settled" in line]
         assert [(line["status"], line["failure"]) for line in lines] == [(413, "body_too_large")]
 

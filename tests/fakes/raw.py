@@ -108,7 +108,7 @@ def request(
     *lines: str,
     method: str = "POST",
     version: str = "1.1",
-    host: str = "proxy.example",
+    host: str = "127.0.0.1",
 ) -> bytes:
     """One whole request; Content-Length comes by itself, other header lines as they stand."""
     length = [f"content-length: {len(body)}"] if body or method == "POST" else []

@@ -1,5 +1,6 @@
 """The operators' port asks for its token where one is set, of everybody and for everything but its own health."""
 
+import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ import pytest
 from fakes.background import in_background
 from fakes.engine import FakeEngine
 from fakes.proxy import running, settings
-from fakes.raw import Said, ask, request
+from fakes.raw import RawClient, Said, ask, request
 from fakes.reloading import staged as reloading
 from fakes.stage import staged
 
@@ -125,6 +126,30 @@ async def test_a_changed_token_holds_from_the_reload_on(tmp_path: Path) -> None:
         assert (await operate(stage.app, "POST /reload", BEARER)).status == 200
         require_refused(await operate(stage.app, "POST /reload", BEARER))
         assert (await operate(stage.app, "POST /reload", "authorization: Bearer another")).status == 200
+
+
+async def test_a_changed_token_ends_the_streams_that_the_old_one_opened(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b, reloading(tmp_path / "c.yaml", a, b) as stage:
+        stage.change(admin={"token_file": "token"})
+        assert (await stage.reload())[0] == 200
+        async with RawClient(stage.app.admin_port) as client:
+            await client.send(request("/stream", b"", BEARER, method="GET"))
+            assert (await client.head()).status == 200
+            assert (await operate(stage.app, "POST /reload", BEARER)).status == 200
+            assert stage.app.watch.stream.readers == 1, "the same token: nothing ends"
+            (tmp_path / "token").write_text("another")
+            assert (await operate(stage.app, "POST /reload", BEARER)).status == 200
+            async with asyncio.timeout(5):
+                while await client.chunk():
+                    pass
+            assert stage.app.watch.stream.readers == 0
+        async with RawClient(stage.app.admin_port) as client:
+            await client.send(request("/stream", b"", BEARER, method="GET"))
+            require_refused(await client.answer())
+        async with RawClient(stage.app.admin_port) as client:
+            await client.send(request("/stream", b"", "authorization: Bearer another", method="GET"))
+            assert (await client.head()).status == 200
 
 
 async def test_the_token_is_shown_and_logged_nowhere(capfdbinary: Any) -> None:

@@ -128,6 +128,27 @@ async def test_facts_tell_two_attempts_after_a_failover() -> None:
         assert (await stage.ended_one()).attempts == 2
 
 
+@pytest.mark.parametrize(("fault", "told"), [(fail, 500), (reset, None), (failed_first_event, 200)])
+async def test_what_failover_saved_is_counted_with_the_status_that_the_engine_gave(
+    fault: Script, told: int | None
+) -> None:
+    async with staged(a=fault, health=SLOW_PROBES) as stage:
+        await stage.ask(stream=True)
+        facts = await stage.ended_one()
+        assert (facts.failure, facts.first_failure_status) == (None, told)
+        value = stage.app.metrics.registry.get_sample_value
+        at = {"role": "speculative", "code": "backend_broken", "status": str(told or "none")}
+        assert value("crossover_attempt_failures_total", at) == 1
+        assert "crossover_failures_total{" not in stage.app.metrics.exposition().decode()
+
+
+async def test_failure_on_both_tells_the_status_of_each() -> None:
+    async with staged(a=fail, b=status("502 Bad Gateway"), health=SLOW_PROBES) as stage:
+        await stage.ask()
+        facts = await stage.ended_one()
+        assert (facts.first_failure_status, facts.failure_status, facts.status) == (500, 502, 502)
+
+
 async def test_client_is_told_that_it_was_a_failover() -> None:
     async with staged(a=fail) as stage:
         assert (await stage.ask()).header("x-crossover-reason") == "failover"

@@ -330,7 +330,7 @@ async def test_bodies_over_the_memory_for_all_of_them_are_refused_before_they_ar
             said = await second.answer()
             require_error(said, 503, "bodies_full")
             assert (said.header("retry-after"), said.header("connection")) == ("1", "close")
-        assert counted(stage.app, "crossover_failures_total", code="bodies_full") == 1
+        assert counted(stage.app, "crossover_refusals_total", code="bodies_full") == 1
         assert counted(stage.app, "crossover_held_body_bytes") > 9_000
         go.set()
         assert (await first.answer()).status == 200

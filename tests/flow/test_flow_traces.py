@@ -5,6 +5,7 @@ Off, headers pass as they are and nothing is loaded; a collector that is away co
 
 import asyncio
 import contextlib
+import json
 import re
 import socket
 import subprocess
@@ -81,6 +82,21 @@ async def test_a_request_is_a_span_with_its_decision_and_its_tokens(collector: C
     assert (told["crossover.speculative_in_flight"], told["crossover.baseline_in_flight"]) == (0, 0)
     assert "crossover.smoothed" not in told  # policy overflow does not look at it
     assert not server.failed and "crossover.decided" in server.events
+
+
+async def test_the_line_of_a_request_that_is_recorded_has_the_id_of_its_trace(
+    collector: Collector, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    async with traced(collector, log={"format": "json", "level": "info"}) as stage:
+        await stage.ask("x-request-id: own")
+        drawn = one(await whole(collector), SERVER).trace_id
+        await stage.ask("x-request-id: continued", f"traceparent: {SAMPLED}")
+        await stage.ask("x-request-id: unsampled", f"traceparent: {UNSAMPLED}")
+    async with staged(log={"format": "json", "level": "info"}) as stage:
+        await stage.ask("x-request-id: off", f"traceparent: {SAMPLED}")
+    lines = [line for line in map(json.loads, capfdbinary.readouterr().out.splitlines()) if "outcome" in line]
+    told = {line["request_id"]: line.get("trace_id") for line in lines}
+    assert told == {"own": drawn, "continued": TRACE, "unsampled": None, "off": None}
 
 
 async def test_an_attempt_is_a_span_below_it_with_the_engine_and_its_first_token(collector: Collector) -> None:
@@ -305,10 +321,11 @@ def nobody() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}/v1/traces"
 
 
+@pytest.mark.parametrize("status", [400, 307])  # not tried again, unlike one that is away for a moment
 async def test_a_dead_collector_is_told_once_and_requests_are_served(
-    collector: Collector, capfdbinary: pytest.CaptureFixture[bytes]
+    collector: Collector, capfdbinary: pytest.CaptureFixture[bytes], status: int
 ) -> None:
-    collector.status = 400  # not tried again, unlike one that is away for a moment
+    collector.status = status
     async with traced(collector, log={"level": "warning"}) as stage:
         for sent in range(1, 4):
             assert (await stage.ask()).status == 200

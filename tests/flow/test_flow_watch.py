@@ -13,8 +13,11 @@ from fakes.stage import Stage, staged
 from fakes.until import until, until_told
 
 from proxy import watch
+from proxy.config import InvalidConfig
+from proxy.config.problems import Problem
 from proxy.model import Role
 from proxy.watch.history import COLUMNS
+from proxy.watch.routes import MAX_OF_ONE
 from proxy.watch.stream import MAX_BEHIND, MAX_READERS
 
 QUICKLY_S = 0.02
@@ -86,7 +89,7 @@ async def test_history_has_the_columns_and_rows_of_their_length_oldest_first() -
     assert sum(sample[decided] for sample in told["samples"]) == 1
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "many", "", "nan"])
+@pytest.mark.parametrize("seconds", ["0", "-1", "many", "", "nan", "1_0"])
 async def test_a_span_that_is_none_is_refused_with_what_it_is(seconds: str) -> None:
     async with windowed() as window:
         status, told = await window.get(f"/history?seconds={seconds}")
@@ -126,7 +129,8 @@ async def test_the_journal_is_newest_first_and_as_long_as_asked() -> None:
             window.app.pin(role)
         _, told = await window.get("/journal?limit=2")
         assert [entry.get("role") for entry in told["events"]] == [None, "speculative"]
-        assert (await window.get("/journal?limit=some"))[0] == 400
+        for limit in ("some", "0", "501"):
+            assert (await window.get(f"/journal?limit={limit}"))[0] == 400
 
 
 async def test_the_journal_tells_reloads_and_refused_ones() -> None:
@@ -170,6 +174,40 @@ async def test_a_request_is_told_with_its_decision_and_how_it_ended() -> None:
     assert settled["stream"] is True
     assert settled["duration_s"] > 0
     assert (explained["request_id"], explained["settled"]) == ("mine", settled)
+
+
+@pytest.mark.parametrize("request_id", [".", "..", "a/../b"])
+async def test_a_request_whose_id_no_path_can_end_in_is_told_in_words(request_id: str) -> None:
+    async with windowed() as window:
+        await window.chat(request_id)
+        await until(lambda: window.stage.ended)
+        _, told = await window.get(f"/decisions?request_id={request_id}")
+    assert (told["request_id"], len(told["decisions"]), told["settled"]["status"]) == (request_id, 1, 200)
+    assert told["sentences"][0].startswith("The request asked /v1/chat/completions")
+
+
+async def test_of_many_requests_with_one_id_the_latest_decisions_are_told() -> None:
+    async with windowed() as window:
+        for number in range(MAX_OF_ONE + 5):
+            await window.chat("same", n=2 if number < 5 else 1)
+        _, told = await window.get("/decisions?request_id=same")
+        _, explained = await window.get("/explain/same")
+    assert len(told["decisions"]) == len(explained["decisions"]) == MAX_OF_ONE
+    assert {each["weight"] for each in told["decisions"]} == {1}
+
+
+async def test_the_beginning_of_an_id_is_enough_where_one_request_has_it() -> None:
+    async with windowed() as window:
+        for request_id in ("0123456789abcdef", "0123456789fedcba", "fedcba9876543210"):
+            await window.chat(request_id)
+        await until(lambda: len(window.stage.ended) == 3)
+        _, explained = await window.get("/explain/fedcba98")
+        assert explained["request_id"] == "fedcba9876543210"
+        assert explained["settled"]["status"] == 200
+        assert (await window.get("/decisions?request_id=fedcba98"))[0] == 200
+        for asked in ("01234567", "0123456789", "fedcba9"):
+            status, told = await window.get(f"/explain/{asked}")
+            assert (status, "give more of the id" in told["error"]) == (404, True)
 
 
 async def test_a_request_that_nobody_knows_is_answered_with_the_mend() -> None:
@@ -250,7 +288,7 @@ async def test_one_reader_too_many_is_refused_and_one_that_leaves_makes_room() -
 async def test_a_reader_that_does_not_read_is_dropped() -> None:
     async with windowed() as window:
         reader, writer = await asyncio.open_connection("127.0.0.1", window.app.admin_port, limit=1024)
-        writer.write(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: window.app.watch.stream.readers == 1)
         # As much as no kernel buffers, in more pieces than may wait.
         for _ in range(MAX_BEHIND * 4):
@@ -284,6 +322,53 @@ async def test_another_site_cannot_take_the_places_of_readers(headers: dict[str,
             assert answer.status == 403
         async with window.session.get(window.url("/stream"), headers={"Sec-Fetch-Site": "same-origin"}) as answer:
             assert answer.status == 200
+
+
+# ---------------------------------------------------------------- what cannot be told
+
+
+async def test_a_turn_that_fails_is_told_once_and_the_next_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    async with windowed() as window, window.session.get(window.url("/stream")) as answer:
+        events = window.events(answer)
+        await anext(events)
+        monkeypatch.setattr(window.app.watch, "_news", lambda _: 1 / 0)
+        turned = len(window.app.watch.history.samples)
+        await until(lambda: len(window.app.watch.history.samples) > turned + 5)
+        window.app.pin(Role.BASELINE)
+        turned = len(window.app.watch.history.samples)
+        await until(lambda: len(window.app.watch.history.samples) > turned + 1)
+        monkeypatch.undo()
+        names = [name async for name, _ in _first(events, 3)]
+    assert told == ["a turn of what operators see failed"]
+    assert "sample" in names
+    assert "journal" not in names, "what could not be told is not tried again"
+
+
+async def _first(events: AsyncIterator[tuple[str, Any]], count: int) -> AsyncIterator[tuple[str, Any]]:
+    for _ in range(count):
+        yield await anext(events)
+
+
+async def test_what_json_cannot_carry_takes_no_answer_and_no_stream_with_it() -> None:
+    async with windowed() as window, window.session.get(window.url("/stream")) as answer:
+        events = window.events(answer)
+        await anext(events)
+        window.app._source = _refused_in_a_folder_without_utf8
+        async with window.session.post(window.url("/reload")) as refused:
+            assert (refused.status, b"caf\\\\udce9" in await refused.read()) == (422, True)
+        async for name, told in events:
+            if name == "journal" and told["kind"] == "reload_failed":
+                assert "caf\\udce9" in told["sentence"]
+                break
+        [entry] = await window.journal("reload_failed")
+        assert "caf\\udce9" in entry["sentence"]
+        assert (await window.get("/config/differences"))[0] == 200
+
+
+def _refused_in_a_folder_without_utf8() -> Any:
+    raise InvalidConfig([Problem("/srv/caf\udce9/crossover.yaml", 1, 1, "nonsense", "is not a key here")])
 
 
 # ---------------------------------------------------------------- the configuration beside its file

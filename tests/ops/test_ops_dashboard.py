@@ -30,6 +30,8 @@ ASKED_FOR = (
     "waiting_requests",
     "queue_seconds_bucket",
     "failures_total",
+    "attempt_failures_total",
+    "refusals_total",
     "retries_total",
     "circuit_state",
     "backend_up",

@@ -2,11 +2,13 @@
 
 import re
 
+import orjson
 import pytest
 from fakes.scraped import ROOT
 
 from proxy.config.problems import dotted
 from proxy.config.reference import key_paths
+from proxy.lab.faults import parse_fault
 from proxy.metrics import Metrics
 from proxy.metrics.counting import codes
 
@@ -29,6 +31,29 @@ def test_metrics_that_are_named_exist() -> None:
 def beginnings(families: set[str]) -> set[str]:
     """What a search for several may begin with: `crossover_backend`."""
     return {name[:at] for name in families for at in range(len(name))}
+
+
+def test_what_first_look_searches_for_has_every_count_of_what_ends_badly() -> None:
+    """A queue that turns clients away showed nothing there once."""
+    families = {family.name for family in Metrics(lambda: None).families}  # type: ignore[arg-type,return-value]
+    searched = {name: set(said.split("|")) for name, said in re.findall(r"^    ([SC])='([^']+)'", PAGE, re.MULTILINE)}
+    assert {f"crossover_{word}" for word in searched["C"]} == {
+        name for name in families if name.endswith(("refusals_total", "failures_total"))
+    }
+    for word in searched["S"]:
+        assert any(name.startswith(f"crossover_{word}") for name in families), word
+
+
+def test_every_count_of_what_ends_badly_has_a_row_in_first_look() -> None:
+    rows = set(re.findall(r"^\| `(crossover_\w+_total)` \|", PAGE, re.MULTILINE))
+    assert rows == {f"crossover_{name}_total" for name in ("refusals", "failures", "attempt_failures")}
+
+
+def test_faults_that_the_demo_is_asked_for_exist() -> None:
+    asked = re.findall(r"/faults -d '(\{.*?\})'", PAGE)
+    assert len(asked) == 3
+    for body in asked:
+        parse_fault(str(orjson.loads(body)["kind"]))
 
 
 def test_keys_that_are_named_exist() -> None:

@@ -94,6 +94,30 @@ async def test_one_request_is_told_in_full(browser: Browser, tmp_path: Path) -> 
         assert "Cost on baseline" in told
 
 
+@pytest.mark.parametrize("name", [".", "..", "a/../b", "?x=#"])
+async def test_a_request_of_any_id_is_told_in_full(browser: Browser, tmp_path: Path, name: str) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await chats(stage, name)
+        await open_page(tab, stage.app)
+        await tab.run(click("#rows button.id"))
+        await tab.until(f"{text('detail-what')}.includes('How it ended')")
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_the_page(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        watch, last = stage.app.watch, "globalThis.latest()"
+        turn(stage)
+        await open_page(tab, stage.app)
+        await tab.run("import('/web/store.js').then(({ latest }) => { globalThis.latest = latest; })")
+        before = await tab.run(last)
+        watch.offset_s = lambda offset_s=watch.offset_s: offset_s() - 600.0  # type: ignore[method-assign,misc]
+        turn(stage)
+        await tab.until(f"{last} < {before - 500}")
+        turned = await tab.run(last)
+        turn(stage)
+        await tab.until(f"{last} > {turned} && {last} < {before}")
+
+
 async def test_a_jump_five_minutes_ago_is_found_and_told(browser: Browser, tmp_path: Path) -> None:
     async with shown(browser, tmp_path, routing={"leave_at": 2}) as (stage, tab):
         history = stage.app.watch.history
