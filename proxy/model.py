@@ -183,13 +183,10 @@ class LoadSnapshot(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What was lately asked for: expected output tok/s, the means of the context and of the expected answer, in tokens,
-    of those that asked, and the tokens a second of prompts that had to be read: not those that were cached.
-
-    The rest policy consolidate alone keeps, as of `looked_at_s` (monotonic): the mean since the demand last changed,
-    `lasted_s` ago; `held`, that of the sequences in flight in this time; what the highest demand of late has faded to;
-    how far the last seconds are from the mean by chance (lasting.py); `excess`, sequences times seconds that
-    speculative would have held more than baseline, each alone; and `flown`, those in flight since `looked_at_s`."""
+    """Expected output tok/s of late, the means of context and answer of those that asked, in tokens, and the tokens a
+    second of prompts that were not cached. As of `looked_at_s`, policy consolidate keeps the mean since it last changed,
+    `lasted_s` ago, that of the sequences in flight (`held`), the faded peak, the spread by chance (lasting.py), `excess`
+    (sequences times seconds that speculative would have held more than baseline), and `flown`: those since that look."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
@@ -212,8 +209,7 @@ class Regime(NamedTuple):
     """Which role the policies threshold and consolidate favour and since when, with the numbers behind it.
 
     `since_s` and `smoothed_at_s` are monotonic seconds; `smoothed` is in sequences, and so is `held`: the count in
-    force since `smoothed_at_s`, towards which `smoothed` moves until the next observation. `demand`, as of
-    `smoothed_at_s`, is known for policy consolidate alone.
+    force since then, towards which `smoothed` moves until the next one. `demand` is known for consolidate alone.
     """
 
     role: Role = Role.SPECULATIVE
