@@ -252,7 +252,7 @@ class App:
     def status(self) -> dict[str, Any]:
         """State and facts beyond the reading."""
         learning = self.desk.learning
-        now = present(self.desk, self.reading(), self.phase)
+        now = present(self.desk, self.reading(), self.phase, max_waiting=self.admission.rules.max_waiting)
         return {
             "version": __version__,
             "phase": self.phase,
@@ -263,6 +263,7 @@ class App:
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
             "sentence": telling.now(now),
+            "troubles": [each._asdict() for each in telling.troubles(now)],
             "verdict": config.sentences(self.settings.sources.curves),
             "dropped_in_flight": self._dropped(),
         }

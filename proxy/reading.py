@@ -5,7 +5,7 @@ What is said of it in words is in telling/.
 
 from proxy.dispatch import Desk
 from proxy.metrics import BackendReading, Reading
-from proxy.model import BackendLoad, Traits
+from proxy.model import BackendLoad, CircuitState, Role, Traits
 from proxy.routing import policy, ramp
 from proxy.routing.out import Out
 from proxy.routing.rules import Rules
@@ -16,6 +16,9 @@ from proxy.telling import Present, Side
 FRESH_S = 10.0
 # A request without wishes, of one sequence, and the route whose answers are as long as most.
 PLAIN, USUAL_ROUTE = Traits(), "/v1/chat/completions"
+
+# The split of requests is told by those of so many seconds: as many as make a share, and no more than are soon read.
+LATELY_S, MIN_LATELY, MAX_LATELY = 20.0, 8, 100
 
 
 def read(
@@ -86,12 +89,13 @@ def _outdated(desk: Desk, backend: Backend) -> bool | None:
     return facts.version != measured
 
 
-def present(desk: Desk, reading: Reading, phase: str) -> Present:
-    """What is to be said of a reading just taken, of a proxy in this phase of its life."""
+def present(desk: Desk, reading: Reading, phase: str, *, max_waiting: int | None = None) -> Present:
+    """What is to be said of a reading just taken, of a proxy in this phase of its life, where so many requests may wait
+    for room."""
     rules = desk.rules
     snapshot = desk.snapshot()
     speculative, baseline = (
-        Side(load.role, load.in_flight, load.max_in_flight, _out(rules, load))
+        Side(load.role, load.in_flight, load.max_in_flight, _out(rules, load, desk.backend(load.role)))
         for load in (snapshot.speculative, snapshot.baseline)
     )
     # Decided by the rules themselves, so that what is said cannot differ from what happens.
@@ -109,16 +113,32 @@ def present(desk: Desk, reading: Reading, phase: str) -> Present:
         enter_at=reading.enter_at,
         leave_at=reading.leave_at,
         waiting=reading.waiting,
+        max_waiting=max_waiting,
+        room=plain.role is not None,
+        lately=_lately(desk),
         learning_suspended=bool(reading.learning_suspended),
         next=plain.role,
         costs=plain.because.costs,
     )
 
 
-def _out(rules: Rules, load: BackendLoad) -> str | None:
+def _lately(desk: Desk) -> float | None:
+    """The share of the latest decisions that went to speculative; None of too few."""
+    since_s, ours, all_of_them = desk.clock() - LATELY_S, 0, 0
+    for record in reversed(desk.ring):
+        if record.at_s < since_s or all_of_them == MAX_LATELY:
+            break
+        ours += record.decision.role is Role.SPECULATIVE
+        all_of_them += record.decision.role is not None
+    return ours / all_of_them if all_of_them >= MIN_LATELY else None
+
+
+def _out(rules: Rules, load: BackendLoad, backend: Backend) -> str | None:
     """Why a backend does not take all it would be sent, in the words of telling."""
     if load.out is not None:
         return load.out
+    if backend.circuit.state is not CircuitState.CLOSED:
+        return "trial"
     if load.max_in_flight is not None and load.in_flight >= load.max_in_flight:
         return Out.FULL
     return Out.RAMPING if ramp.is_on(rules, load) else None

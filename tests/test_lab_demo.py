@@ -102,6 +102,7 @@ def test_the_greeting_names_the_ports_the_verdict_and_the_files(demo: Make, caps
     one.greet(30000, 29000)
     said = capsys.readouterr().out
     assert "http://127.0.0.1:30000" in said
+    assert "open http://127.0.0.1:29000/" in said
     assert "never pays" in said
     assert "the rest on baseline" in said
     found = re.search(r"Configuration and speeds: (\S+)", said)
@@ -116,6 +117,7 @@ async def test_both_engines_answer_and_a_decision_tells_what_each_would_have_cos
         await demo.start()
         free = {"listen.host": "127.0.0.1", "listen.port": 0, "admin.port": 0}
         async with running(override(demo.settings(), free)) as app, aiohttp.ClientSession() as client:
+            assert app.status()["warnings"] == [], "a demo greets with no warning of itself"
             for role in Role:
                 asked = {"model": "demo", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
                 wish = {"x-crossover-backend": role.value}

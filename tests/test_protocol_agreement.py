@@ -49,6 +49,12 @@ def test_faults_of_the_baseline_are_seen() -> None:
     assert codes(SPECULATIVE, replace(BASELINE, max_running_requests=48)) == []
 
 
+def test_a_limit_that_both_have_was_chosen() -> None:
+    both = [replace(each, max_running_requests=48) for each in (SPECULATIVE, BASELINE)]
+    assert codes(*both) == []
+    assert codes(both[0], replace(BASELINE, max_running_requests=None)) == ["speculative_limit_default"]
+
+
 def test_swapped_backends_are_told_twice() -> None:
     assert codes(BASELINE, SPECULATIVE) == ["speculative_does_not_speculate", "baseline_speculates"]
 
@@ -56,7 +62,7 @@ def test_swapped_backends_are_told_twice() -> None:
 def test_messages_tell_the_mend() -> None:
     limit = disagreements(replace(SPECULATIVE, max_running_requests=48), BASELINE, SGLANG)[0].message
     assert "--max-running-requests" in limit
-    assert "2048 to 4096" in limit
+    assert "runs at most 48 sequences at once" in limit and "where no limit is set" in limit
     old = disagreements(SPECULATIVE, replace(BASELINE, version="0.5.18"), SGLANG)[0].message
     assert "baseline backend runs 0.5.18" in old
     assert "upgrade to >= 0.5.20" in old

@@ -8,8 +8,8 @@ from fakes.told import PRESENTS
 from hypothesis import given
 from test_telling_requests import UNSAID
 
-from proxy.model import ROLES, Policy, Role
-from proxy.telling import Present, Side, now
+from proxy.model import ROLES, Costs, Policy, Role
+from proxy.telling import Present, Side, now, troubles
 
 SPECULATIVE, BASELINE = ROLES
 
@@ -35,15 +35,15 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
     [
         (
             present(Policy.MARGINAL),
-            "by the measured speeds it delays all of them least, with 3 in flight on speculative",
+            "by the measured speeds it delays all requests least, with 3 in flight on speculative",
         ),
         (
             present(Policy.CONSOLIDATE, regime=BASELINE, regime_age_s=42.0),
-            "New requests go to baseline, favoured since 42 s as the one that serves the present demand sooner",
+            "New requests go to baseline, favoured for 42 s as the one that serves the present demand sooner",
         ),
         (
             present(Policy.THRESHOLD, regime_age_s=42.0),
-            "speculative, favoured since 42 s, with 3.1 sequences in flight (smoothed); it is left at 9 (leave_at)",
+            "speculative, favoured for 42 s, with 3.1 sequences in flight (smoothed); it is left at 9 (leave_at)",
         ),
         (present(Policy.THRESHOLD, regime=BASELINE), "speculative is entered again at 5 (enter_at)"),
         (present(), "New requests go to speculative, which has 3 of the 9 sequences (leave_at)"),
@@ -62,6 +62,35 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
         ),
         (present(baseline="full", waiting=1), "; baseline is full (12 of 64); 1 request waits for room."),
         (present(speculative="ramping"), "; speculative has just come back and gets its share bit by bit."),
+        (
+            present(Policy.MARGINAL, next=BASELINE, costs=Costs(7.0, 5.0)),
+            "New requests go to baseline: by the measured speeds one more delays all requests least there (by 5 s, on "
+            "speculative by 7 s, with 3 in flight",
+        ),
+        (
+            present(Policy.MARGINAL, next=BASELINE, costs=Costs(5.04, 5.0), lately=0.53),
+            "New requests are split, lately 53 % to speculative: each goes where by the measured speeds it delays all "
+            "requests least, the next to baseline (by 5 s, hardly less than on speculative, with 3 in flight",
+        ),
+        (
+            present(Policy.MARGINAL, next=BASELINE, costs=Costs(7.0, 5.0), lately=0.02),
+            "New requests go to baseline: by",
+        ),
+        (
+            present(speculative="trial"),
+            "All but trial requests go to baseline, since speculative takes single trial requests after its failures.",
+        ),
+        (
+            present(speculative="full", baseline="full", room=False, waiting=6, max_waiting=6),
+            "New requests are refused, since speculative is full (3 of 48) and baseline is full (12 of 64), and "
+            "6 requests wait already of at most 6 (queue.max_waiting).",
+        ),
+        (
+            present(speculative="full", baseline="down", room=False, waiting=1, max_waiting=6),
+            "New requests wait for room, since speculative is full (3 of 48) and baseline does not answer its probes; "
+            "1 request waits of at most 6.",
+        ),
+        (present(room=False, max_waiting=0), "New requests are refused, since no backend has room for them"),
         (present(learning_suspended=True), "; what was learned did harm, so the speeds as measured hold for now."),
         (present(phase="settling"), "; the proxy is about to stop."),
         (present(phase="draining"), "The proxy is stopping and takes no new requests."),
@@ -76,13 +105,53 @@ def test_the_state_is_told_with_what_decides(state: Present, words: str) -> None
 def test_requests_are_never_said_to_go_to_a_backend_that_is_out(state: Present) -> None:
     said = now(state)
     for role in ROLES:
-        other = state.of(role.other).out
-        if state.of(role).out in ("draining", "down", "circuit open") and other not in (
-            "draining",
-            "down",
-            "circuit open",
-        ):
+        outs = ("draining", "down", "circuit open", "trial")
+        if state.of(role).out in outs and state.of(role.other).out not in outs:
             assert f"go to {role}" not in said
+
+
+@given(PRESENTS)
+def test_new_requests_go_nowhere_while_there_is_no_room(state: Present) -> None:
+    said = now(state)
+    if state.phase in ("serving", "settling") and not state.room:
+        assert "requests go" not in said and "are split" not in said
+        assert ("are refused" in said) is state.refusing
+        assert ("wait for room" in said) is not state.refusing
+
+
+@given(PRESENTS)
+def test_every_trouble_is_one_short_sentence_and_the_worst_come_first(state: Present) -> None:
+    found = troubles(state)
+    for each in found:
+        assert each.message[-1] == "." and len(each.message) < 120
+        assert not UNSAID.search(each.message), each.message
+    codes = [each.code for each in found]
+    assert "not_ready" not in codes[1:] or codes[0] == "not_ready"
+    for role in ROLES:
+        told = [each for each in found if each.message.lower().startswith(role)]
+        assert len(told) == (state.of(role).out in ("draining", "down", "circuit open", "trial"))
+
+
+def test_nothing_is_wrong_while_both_serve() -> None:
+    assert troubles(present()) == []
+    assert troubles(present(speculative="ramping", baseline="full")) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "codes"),
+    [
+        (present(speculative="down"), ["down"]),
+        (present(speculative="circuit open"), ["circuit_open"]),
+        (present(baseline="trial"), ["circuit_open"]),
+        (present(baseline="draining"), ["drained"]),
+        (present(speculative="draining", baseline="down"), ["not_ready", "drained", "down"]),
+        (present(room=False, waiting=2, max_waiting=2), ["refusing"]),
+        (present(room=False, waiting=1, max_waiting=2), ["waiting"]),
+        (present(phase="settling"), ["not_ready"]),
+    ],
+)
+def test_each_trouble_has_its_code(state: Present, codes: list[str]) -> None:
+    assert [each.code for each in troubles(state)] == codes
 
 
 @pytest.mark.parametrize("role", Role)

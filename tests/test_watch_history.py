@@ -145,9 +145,23 @@ def test_a_row_has_every_column_and_unix_seconds() -> None:
     assert told[0] == sample.at_s + 1e9
 
 
-def test_reasons_of_all_kinds_are_decisions() -> None:
+def test_a_request_that_failed_over_is_counted_once_where_it_is_served() -> None:
     bench = Bench()
     bench.end(SPECULATIVE)
-    place = bench.rig.assign(asked=SPECULATIVE)
+    bench.end(BASELINE)
+    place = bench.rig.assign(asked=BASELINE)
     bench.metrics.decided(place.decision._replace(reason=Reason.FAILOVER))
-    assert bench.second().speculative_requests == 3
+    sample = bench.second()
+    assert (sample.speculative_requests, sample.baseline_requests) == (0, 3)
+
+
+def test_a_failover_a_second_later_is_made_good_and_no_second_counts_below_nothing() -> None:
+    bench = Bench()
+    place = bench.rig.assign(asked=SPECULATIVE)
+    assert bench.second().speculative_requests == 1
+    bench.metrics.decided(place.decision._replace(role=BASELINE, reason=Reason.FAILOVER))
+    sample = bench.second()
+    assert (sample.speculative_requests, sample.baseline_requests) == (0, 1)
+    for _ in range(2):
+        bench.end(SPECULATIVE)
+    assert bench.second().speculative_requests == 1

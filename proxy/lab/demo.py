@@ -28,6 +28,8 @@ ENTER_SHARE = 0.5
 
 # Up to so many in flight the file of speeds says how fast the engines are: as far as most curves were measured.
 MAX_IN_FLIGHT = 128
+# Each engine runs so many at once, as README.md advises for real ones: equal limits, so that speed alone decides.
+MAX_RUNNING = 256
 
 
 class Demo:
@@ -163,6 +165,7 @@ log: {{format: text, level: error}}
         engine = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "proxy", "engine", "--curve", self._name, *which),
             *("--port", "0", "--time-scale", str(self._time_scale), "--die-with-parent"),
+            *("--max-running-requests", str(MAX_RUNNING)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Its own group: Ctrl-C reaches the proxy alone, which drains before it ends the engines.

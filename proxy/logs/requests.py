@@ -97,14 +97,8 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     fields["route"] = facts.route
     fields["status"] = facts.status
     fields["outcome"] = facts.outcome._value_
-    if facts.failure is not None:
-        fields["failure"] = facts.failure
-    if facts.failure_status is not None:
-        fields["failure_status"] = facts.failure_status
-    if facts.first_failure is not None:
-        fields["first_failure"] = facts.first_failure
-    if facts.first_failure_status is not None:
-        fields["first_failure_status"] = facts.first_failure_status
+    if facts.failure is not None or facts.first_failure is not None:
+        _tell_failures(fields, facts)
     fields["weight"] = traits.weight
     fields["stream"] = traits.stream
     fields["body_bytes"] = traits.prompt_bytes
@@ -121,6 +115,17 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
         fields["tpot_s"] = round(facts.tpot_s * _MILLION) / _MILLION
     _tell_tokens(fields, *facts.usage)
     return fields
+
+
+def _tell_failures(fields: dict[str, Any], facts: RequestFacts) -> None:
+    if facts.failure is not None:
+        fields["failure"] = facts.failure
+    if facts.failure_status is not None:
+        fields["failure_status"] = facts.failure_status
+    if facts.first_failure is not None:
+        fields["first_failure"] = facts.first_failure
+    if facts.first_failure_status is not None:
+        fields["first_failure_status"] = facts.first_failure_status
 
 
 def _tell_wishes(fields: dict[str, Any], traits: Traits) -> None:

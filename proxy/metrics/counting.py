@@ -5,6 +5,7 @@ never from a request. Counters and histograms are fed once a request, never once
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -200,14 +201,22 @@ class Metrics:
 
     def totals(self) -> Totals:
         """Sums since the start."""
-        decided = dict.fromkeys(ROLE, 0)
-        for (role, _), count in self._decisions.counted():
-            if role in decided:
-                decided[role] += count
-        failures = sum(count for _, count in self._failures.counted())
-        refused = sum(count for _, count in self._refusals.counted())
-        speculative, baseline = (self._role_totals(role, decided[role]) for role in ROLE)
-        return Totals(speculative, baseline, failures, refused)
+        served = dict.fromkeys(ROLE, 0)
+        for (role, reason), count in self._decisions.counted():
+            if role in served:
+                served[role] += count
+                if reason == Reason.FAILOVER:  # the other one did not serve it
+                    served[Role(role).other] -= count
+        failed, refused = Counter[str](), Counter[str]()
+        for (_, code), count in self._failures.counted():
+            failed[code] += count
+        for (code,), count in self._refusals.counted():
+            refused[code] += count
+        broken = sum(
+            count for (_, outcome, _), count in self._requests.counted() if outcome == Outcome.FAILED_AFTER_COMMIT
+        )
+        speculative, baseline = (self._role_totals(role, served[role]) for role in ROLE)
+        return Totals(speculative, baseline, failed.total(), refused.total(), broken, failed, refused)
 
     def _role_totals(self, role: str, requests: int) -> RoleTotals:
         tokens = self._tokens.cell((role, "completion"))[0]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 
 class RoleTotals(NamedTuple):
-    """One role since the start: decisions, output tokens of answers that ended, and the sums and counts of the streams'
-    TTFT and TPOT, seconds."""
+    """One role since the start: requests that it serves or served (of one that failed over the first backend has none),
+    output tokens of answers that ended, and the sums and counts of the streams' TTFT and TPOT, seconds."""
 
     requests: int
     tokens: int
@@ -32,9 +32,13 @@ class RoleTotals(NamedTuple):
 
 class Totals(NamedTuple):
     """Everything since the start. `failures` are requests that a backend or the proxy itself failed; `refused` those
-    that the proxy turned away."""
+    that the proxy turned away. `broken` of the failures broke after their answer had begun; `failed_by` and
+    `refused_by` count by code."""
 
     speculative: RoleTotals
     baseline: RoleTotals
     failures: int
     refused: int
+    broken: int
+    failed_by: dict[str, int]
+    refused_by: dict[str, int]

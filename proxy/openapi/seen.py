@@ -40,8 +40,16 @@ def schemas() -> Schema:
 def _status() -> Schema:
     return record(
         "Everything that is so at this moment.",
-        absent=("sentence",),
+        absent=("sentence", "troubles"),
         sentence=text("Where requests go now, and why."),
+        troubles=many(
+            record(
+                "Something that is wrong now, the worst first.",
+                code=text("Its kind."),
+                message=text("What it is, in words."),
+                severe=flag("Whether requests fail or wait for it, or may at once."),
+            )
+        ),
         version=text("Of the proxy."),
         phase=text("Where the proxy is in its life.", ("starting", "serving", "settling", "draining", "stopped")),
         policy=text("The rule in force.", Policy),

@@ -13,7 +13,7 @@ from proxy.protocol.allowlist import EngineKind
 
 SPECULATIVE_DEFAULT_LIMIT = 48
 """What SGLang sets for max_running_requests when speculation is on and the flag is absent; without speculation its
-default is 2048 to 4096. An operator who wants exactly 48 gets one warning too many."""
+default is 2048 to 4096. Its answers do not tell whether the flag was there: where the baseline runs as many, it was."""
 
 FIXED_VERSION = (0, 5, 20)
 """The first SGLang that ends every sequence of a client that left."""
@@ -61,7 +61,7 @@ def disagreements(
     return [
         *_differing(speculative, baseline, tuple(flags.values())),
         *_roles(speculative, baseline, flags),
-        *(_limit(speculative) if Role.SPECULATIVE in sglang else ()),
+        *(_limit(speculative, baseline) if Role.SPECULATIVE in sglang else ()),
         *(each for role in sglang for each in _version(role, facts[role])),
     ]
 
@@ -129,15 +129,18 @@ def _roles(speculative: EngineFacts, baseline: EngineFacts, flags: Mapping[Role,
     return found
 
 
-def _limit(speculative: EngineFacts) -> list[Disagreement]:
+def _limit(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement]:
     if speculative.max_running_requests != SPECULATIVE_DEFAULT_LIMIT:
         return []
+    if baseline.max_running_requests == SPECULATIVE_DEFAULT_LIMIT:
+        return []
+    others = "" if baseline.max_running_requests is None else f", the baseline {baseline.max_running_requests:,}"
     return [
         Disagreement(
             "speculative_limit_default",
-            f"the speculative backend runs at most {SPECULATIVE_DEFAULT_LIMIT} sequences at once: SGLang's silent"
-            " default with speculation, where it would be 2048 to 4096 without; set --max-running-requests on both"
-            " backends, else a limit of admission is measured as a limit of speed",
+            f"the speculative backend runs at most {SPECULATIVE_DEFAULT_LIMIT} sequences at once{others}; unless you"
+            " chose that, it is what SGLang takes with speculation where no limit is set; start both backends with the"
+            " same --max-running-requests, else speculative counts as full, and is measured as slow, while it has room",
         )
     ]
 

@@ -60,15 +60,16 @@ class History:
         self._desk = desk
         self._totals = totals
         self._waiting = waiting
-        self._last = totals()
+        self.last = totals()  # of the last sample
         self._last_at_s = desk.clock()
         self._speeds = (_Speed(), _Speed())
+        self._owed = [0, 0]  # requests that were counted for a backend before it failed them
 
     def take(self) -> Sample:
         """Add the sample of this moment."""
         desk = self._desk
         desk.follow()
-        now_s, totals, last, regime = desk.clock(), self._totals(), self._last, desk.regime
+        now_s, totals, last, regime = desk.clock(), self._totals(), self.last, desk.regime
         step_s = max(now_s - self._last_at_s, 1e-3)
         first, second = desk.backends
         one, other = totals.speculative.since(last.speculative), totals.baseline.since(last.baseline)
@@ -81,8 +82,8 @@ class History:
             desk.rules.enter_at,
             desk.rules.leave_at,
             regime.role,
-            one.requests,
-            other.requests,
+            self._served(0, one.requests),
+            self._served(1, other.requests),
             self._speeds[0].tok_s(first, one.tokens / step_s, now_s),
             self._speeds[1].tok_s(second, other.tokens / step_s, now_s),
             _mean(one.ttft_s, one.ttfts),
@@ -93,8 +94,14 @@ class History:
             totals.refused - last.refused,
         )
         self.samples.append(sample)
-        self._last, self._last_at_s = totals, now_s
+        self.last, self._last_at_s = totals, now_s
         return sample
+
+    def _served(self, which: int, requests: int) -> int:
+        """Requests of a step, less those of earlier steps that have gone to the other backend since."""
+        served = requests + self._owed[which]
+        self._owed[which] = min(served, 0)
+        return max(served, 0)
 
     def since(self, at_s: float) -> list[Sample]:
         """The samples after a monotonic instant, oldest first."""

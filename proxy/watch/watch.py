@@ -11,10 +11,12 @@ from typing import Any
 from proxy import tasks
 from proxy.dispatch import Desk
 from proxy.metrics import Metrics
-from proxy.model import Change, DecisionRecord, EngineFacts, RequestFacts, Role
+from proxy.model import Change, CircuitState, DecisionRecord, EngineFacts, RequestFacts, Role
 from proxy.protocol.agreement import Disagreement
+from proxy.routing.out import Out
 from proxy.telling import why_out
 from proxy.watch import sentences
+from proxy.watch.bursts import Bursts
 from proxy.watch.history import STEP_S, History, Sample, row
 from proxy.watch.journal import Entry, Journal, Number
 from proxy.watch.remembered import told_decision
@@ -38,6 +40,7 @@ class Watch:
     ) -> None:
         self.history = History(desk, metrics.totals, waiting)
         self.journal = Journal()
+        self._bursts = Bursts(self.history.last)
         self.stream = Stream()
         self._desk = desk
         self._status = status
@@ -136,6 +139,8 @@ class Watch:
     def turn(self) -> None:
         """One step: a sample, and what readers are told."""
         sample = self.history.take()
+        for entry in self._bursts.look(self.history.last, sample.at_s):
+            self.journal.write(entry)
         self._look_who_is_eligible()
         try:
             if self.stream.readers:
@@ -176,11 +181,13 @@ class Watch:
         desk = self._desk
         now_s = desk.clock()
         for backend in desk.backends:
-            eligible = backend.eligible(desk.plan.breaker, now_s)
+            # Trial requests are told by the circuit's own entries: they are no return.
+            closed = backend.circuit.state is CircuitState.CLOSED
+            eligible = closed and backend.eligible(desk.plan.breaker, now_s)
             before, self._eligible[backend.url] = self._eligible.get(backend.url), eligible
             if before is not None and before is not eligible:
                 name = backend.role.value.capitalize()
-                why = why_out(backend.out(desk.plan.breaker, now_s))
+                why = why_out(backend.out(desk.plan.breaker, now_s) or (None if closed else Out.CIRCUIT_OPEN))
                 what = "takes requests again" if eligible else f"takes no requests: it {why}"
                 self.note("eligible", f"{name} {what}.", backend.role, eligible=float(eligible))
 

@@ -1,6 +1,6 @@
 // What an operator may do from here, each behind a question that says what will happen.
 
-import { at, say } from "./dom.js";
+import { at, make, say } from "./dom.js";
 import { post } from "./feed.js";
 
 let wanted = null;
@@ -12,18 +12,18 @@ export function beginActions(done) {
     try {
       const told = await post(wanted.path, wanted.body);
       say(at("said"), `Done: ${wanted.title}`);
-      const changes = told.changes?.length ? told.changes.join("; ") : null;
-      if ("changes" in told) result(changes ?? "Taken over; nothing had changed.");
+      if ("changes" in told) result(told.changes.length ? "Taken over:" : "Taken over; nothing had changed.", told.changes);
       else at("ask").close();
       done();
     } catch (error) {
-      result(`Not done: ${error.message}`);
+      if (error.lines?.length > 1) result("Not done:", error.lines);
+      else result(`Not done: ${error.message}`);
     }
   });
 }
 
-function result(text) {
-  say(at("ask-result"), text);
+function result(text, lines = []) {
+  at("ask-result").replaceChildren(make("p", { text }), ...(lines.length ? [make("ul", {}, ...lines.map((line) => make("li", { text: line })))] : []));
   at("ask-yes").hidden = true;
   say(at("ask-no"), "Close");
   at("ask-no").focus();

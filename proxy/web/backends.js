@@ -1,9 +1,9 @@
-// The two backends, the queue and warnings, as the status tells them. The cards are made once and then only written to.
+// The two backends and the queue, as the status tells them. The cards are made once and then only written to.
 
 import { ask, drain, pin, unpin } from "./actions.js";
 import { at, make, named, say } from "./dom.js";
 import { store } from "./store.js";
-import { capital, figure, percent, ROLES, several, span } from "./words.js";
+import { figure, pace, percent, ROLES, several, span } from "./words.js";
 
 const FIELDS = [
   ["Sequences in flight", inFlight],
@@ -13,10 +13,10 @@ const FIELDS = [
   ["By the engine's own count", engineCount],
   ["Drift", drift],
   ["Tokens a verify step", (backend) => (backend.accept_length === null ? "–" : backend.accept_length.toFixed(2))],
-  ["Speed beside the measured", (backend) => (backend.learned_ratio === null ? "not learned" : ratio(backend.learned_ratio))],
+  ["Speed beside the measured", (backend) => (backend.learned_ratio === null ? "not learned" : pace(backend.learned_ratio))],
   ["Engine", (_, facts, url) => `${facts?.version ? `version ${facts.version}` : "version not told"} at ${url}`],
   ["Model", (_, facts) => facts?.model ?? "not told"],
-  ["Speculates by", (_, facts) => (facts?.speculative_algorithm ?? "nothing told") + (facts?.speculative_adaptive ? ", adapting itself" : "")],
+  ["Speculation", (_, facts) => (facts?.speculative_algorithm ?? (facts?.version ? "none told of" : "not told")) + (facts?.speculative_adaptive ? ", adapting itself" : "")],
   ["Context", (_, facts) => (facts?.context_length ? `${figure(facts.context_length)} tokens` : "not told")],
 ];
 
@@ -46,20 +46,20 @@ export function tellBackends() {
     card.draining = backend.draining;
     FIELDS.forEach(([, read], index) => say(card.values[index], read(backend, state.engines[backend.role], state.urls[backend.role])));
     say(card.state, standing(backend));
-    card.state.dataset.state = backend.eligible ? "good" : backend.draining ? "held" : "bad";
+    card.state.dataset.state = standing(backend).startsWith("✓") ? "good" : standing(backend).startsWith("■") ? "held" : "bad";
     say(card.drains, backend.draining ? "Take back into service" : "Drain");
     say(card.pins, `Pin everything to ${backend.role}`);
     card.pins.disabled = state.pinned === backend.role;
   }
   at("unpin").hidden = state.pinned === null;
   tellQueue(state);
-  tellNotices(state);
 }
 
 function standing(backend) {
   const health = backend.up === null ? "health not known yet" : backend.up ? "up" : "down";
   if (backend.draining) return `■ Draining: takes nothing new (${health})`;
   if (!backend.eligible) return `✕ Takes no requests: ${backend.up === false ? "down" : `circuit ${backend.circuit.replace("_", " ")}`}`;
+  if (backend.circuit !== "closed") return `■ Takes single trial requests after its failures (${health})`;
   return `✓ Takes requests (${health})`;
 }
 
@@ -69,17 +69,16 @@ function inFlight(backend) {
 }
 
 function engineCount(backend) {
+  if (backend.up === false) return "down";
   if (backend.engine_running === null) return backend.engine_age_s === null ? "tells none" : `silent for ${span(backend.engine_age_s)}`;
   return `${backend.engine_running} running, ${backend.engine_waiting} waiting`;
 }
 
 function drift(backend) {
-  if (backend.drift === null) return "–";
+  if (backend.drift === null || backend.up === false) return "–";
   if (backend.drift === 0) return "0: both counts agree";
   return `${backend.drift > 0 ? "+" : ""}${backend.drift}${backend.drift > 2 ? ": more runs there than was sent from here" : ""}`;
 }
-
-const ratio = (value) => (Math.abs(value - 1) < 0.005 ? "as measured" : `${percent(Math.abs(value - 1))} ${value > 1 ? "slower" : "faster"} a token`);
 
 function tellQueue(state) {
   say(at("queue-state"), state.waiting ? `■ ${several(state.waiting, "request")} waiting for room` : "✓ Nobody waits");
@@ -99,17 +98,4 @@ function tellQueue(state) {
     say(list.children[index * 2], name);
     say(list.children[index * 2 + 1], value);
   });
-}
-
-function tellNotices(state) {
-  const notices = state.warnings.map((each) => each.message);
-  if (state.reload_failed) notices.unshift("the last reload was refused: see Configuration for what is wrong with the file");
-  if (state.pinned) notices.unshift(`everything is pinned to ${state.pinned} by an operator`);
-  const box = at("notices");
-  const key = notices.join("\n");
-  if ((box.dataset.key ?? "") === key) return;
-  box.dataset.key = key;
-  box.classList.toggle("some", notices.length > 0);
-  const none = make("p", { class: "quiet", text: "✓ Nothing to warn of." });
-  box.replaceChildren(...(notices.length ? notices.map((text) => make("p", {}, make("b", { text: "! " }), capital(text))) : [none]));
 }

@@ -7,6 +7,8 @@ import { ago, clock, duration, figure, percent, several } from "./words.js";
 
 // Requests a second are counted over so many samples: single seconds jump too much to be read.
 const SMOOTH = 5;
+// Samples without a request after which the strip is empty.
+const IDLE = 10;
 const REGIMES = ["threshold", "consolidate"];
 const bounded = (state) => state?.policy === "threshold" || state?.policy === "overflow";
 const column = (name) => (columns) => columns[name] ?? [];
@@ -58,18 +60,19 @@ const DEFINITIONS = [
     ],
   },
   { title: "Output tokens a second", least: 10, unit: figure, axis: figure, lines: pair("tok_s") },
-  { title: "Time to first token", least: 0.01, unit: duration, axis: duration, lines: pair("ttft_s", { points: true }) },
-  { title: "Time for each further token", least: 0.001, unit: duration, axis: duration, lines: pair("tpot_s", { points: true }) },
+  { title: "Time to first token", least: 0.01, unit: duration, axis: duration, robust: true, lines: pair("ttft_s", { points: true }) },
+  { title: "Time for each further token", least: 0.001, unit: duration, axis: duration, robust: true, lines: pair("tpot_s", { points: true }) },
 ];
 
 /** The favoured role of each sample: the regime, or where most requests went for policies that have none. */
 export function favoured(columns) {
   if (REGIMES.includes(store.state?.policy) && !store.state?.pinned) return columns.regime ?? [];
-  let last = null;
+  // Where nobody asks nobody is favoured: what was so before is not carried on for long.
+  let [last, since] = [null, 0];
   return (columns.speculative_requests ?? []).map((ours, index) => {
     const theirs = columns.baseline_requests[index];
-    if (ours !== theirs) last = ours > theirs ? "speculative" : "baseline";
-    return last;
+    if (ours !== theirs) [last, since] = [ours > theirs ? "speculative" : "baseline", index];
+    return index - since < IDLE ? last : null;
   });
 }
 
@@ -128,7 +131,8 @@ export class Charts {
       class: "quiet key",
       text:
         "The strip below the first chart: solid where speculative is favoured, hatched where baseline is (without a regime, where most requests went). " +
-        "Letters on top are journal entries: R regime, T turn of the traffic, H health, C circuit, E eligible, P pin, D drain, F configuration, N engine, L learning, ! warning, S start and stop.",
+        "Letters on top are journal entries: R regime, H health, C circuit, E eligible, X requests refused or failed, P pin, D drain, F configuration, N engine, L learning, S start and stop; " +
+        "T, a turn of the traffic or a jump of the load, is seen in the history and in no journal.",
     });
   }
 }

@@ -15,7 +15,7 @@ export class CurveChart {
     this.context = 0;
     this.choice = make("select", { "aria-label": "Length of context", onchange: () => this.#choose() });
     this.values = Object.fromEntries(ROLES.map((role) => [role, make("b", { text: "–" })]));
-    const items = ROLES.map((role) => make("li", {}, mark(role), make("span", { text: `${role} now` }), this.values[role]));
+    const items = ROLES.map((role) => make("li", {}, mark(role), make("span", { text: `${role}, last ${NOW} s` }), this.values[role]));
     this.text = make("p", { class: "quiet", text: "" });
     this.plot = make("div", { class: "plot", role: "img", "aria-label": "Speed by load" });
     element.append(
@@ -76,7 +76,9 @@ export class CurveChart {
     }
     const band = this.#measured?.band;
     const about = band ? `The band from ${figure(band.enter_at)} to ${figure(band.leave_at)} in flight is where the two hardly differ. ` : "";
-    return `Lines are what was measured (${store.curves.measured_at.slice(0, 16).replace("T", " ")}), whiskers its intervals. Small shapes are what the last quarter of an hour has shown, large ones now. ${about}`;
+    const intervals = ROLES.some((role) => (this.#measured?.[role] ?? []).some((point) => point.low !== null));
+    const dated = store.curves.measured_at.slice(0, 16).replace("T", " ");
+    return `Lines are the speeds in routing.curves_file (${dated})${intervals ? ", whiskers their intervals" : ""}. Small shapes are what the last quarter of an hour has shown, large ones now. ${about}`;
   }
 
   #data() {

@@ -113,7 +113,7 @@ function full(decision) {
 function ended(settled) {
   if (!settled) return make("p", { class: "quiet", text: "It has not ended yet, or is no longer remembered." });
   return list("How it ended", {
-    Outcome: `${settled.outcome.replaceAll("_", " ")}, status ${settled.status}`,
+    Outcome: `${outcome(settled)}, status ${settled.status}`,
     Failure: settled.failure ?? settled.first_failure,
     "Whole time": duration(settled.duration_s),
     Waited: settled.queue_s > 0.001 ? duration(settled.queue_s) : null,
@@ -121,6 +121,19 @@ function ended(settled) {
     "Each further token": settled.tpot_s === null ? null : duration(settled.tpot_s),
     Tokens: `${settled.prompt_tokens} read (${settled.cached_tokens} cached), ${settled.completion_tokens} written`,
   });
+}
+
+const OUTCOMES = {
+  finished: "finished",
+  failed_before_commit: "failed before its answer began",
+  failed_after_commit: "its answer broke off",
+  client_gone_waiting: "the client left before the answer",
+  client_gone_in_stream: "the client left in the midst of the answer",
+  shut_down: "ended as the proxy stopped",
+};
+
+function outcome({ outcome: kind, status, role }) {
+  return kind === "failed_before_commit" && role === null ? "refused" : (OUTCOMES[kind] ?? kind);
 }
 
 function list(title, facts) {

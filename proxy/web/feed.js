@@ -22,12 +22,12 @@ export async function get(path, form = "json") {
   return told;
 }
 
-/** Ask for something to be done; what came of it. Throws with a sentence for people. */
+/** Ask for something to be done; what came of it. Throws with a sentence for people, and `lines` where there are several. */
 export async function post(path, body) {
   const headers = { "Content-Type": "application/json" };
   const answer = await answered(path, { method: "POST", headers, body: JSON.stringify(body ?? null) });
   const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error ?? (told.problems ?? []).join("; "));
+  if (!answer.ok) throw Object.assign(new Error(told.error ?? (told.problems ?? []).join("; ")), { lines: told.problems ?? [] });
   return told;
 }
 

@@ -7,10 +7,12 @@ import { turns } from "./turns.js";
 import { ago, clock } from "./words.js";
 
 // What changes where requests go.
-const MOVES = new Set(["regime", "circuit", "health", "eligible", "pin", "drain", "reload", "learning", "started", "draining"]);
+const MOVES = new Set(["regime", "circuit", "health", "eligible", "pin", "drain", "reload", "learning", "started", "draining", "reload_failed",
+  "refusals", "refusals_over", "failures", "failures_over"]);
 const MAX_SHOWN = 100;
 const WORDS = {
   regime: "regime", circuit: "circuit", health: "health", eligible: "eligible", pin: "pin", drain: "drain",
+  refusals: "refused", refusals_over: "refused", failures: "failed", failures_over: "failed",
   reload: "configuration", reload_failed: "configuration refused", engine_seen: "engine", engine_changed: "engine changed",
   learning: "learning", disagreement: "warning", caution: "warning", started: "start", draining: "stop", turn: "seen in the charts",
 };
@@ -24,7 +26,13 @@ export function lookForTurns() {
 
 /** What is marked on the charts, oldest first. */
 export function marked() {
-  return [...store.entries.filter((entry) => MOVES.has(entry.kind) || entry.kind === "engine_changed"), ...found].sort((one, two) => one.at_s - two.at_s);
+  return [...store.entries.filter(moves), ...found].sort((one, two) => one.at_s - two.at_s);
+}
+
+// A reload of an unchanged file has moved nothing.
+function moves(entry) {
+  if (entry.kind === "reload" && entry.sentence.includes("nothing has changed")) return false;
+  return MOVES.has(entry.kind) || entry.kind === "engine_changed";
 }
 
 /** Show both lists; `choose(at_s)` shows a moment in the charts. */

@@ -9,7 +9,8 @@ import { at, named, say } from "./dom.js";
 import { follow, get } from "./feed.js";
 import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
-import { add, decide, fill, latest, length, mean, note, setBack, store, total } from "./store.js";
+import { beginNotices, tellNotices, unknownStanding } from "./notices.js";
+import { add, decide, fill, latest, length, note, setBack, store, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
 import { ROLES, ago, figure, percent, several, span } from "./words.js";
 
@@ -52,29 +53,38 @@ function tellAll() {
 
 function tellState() {
   const { state } = store;
-  say(at("now"), state.sentence);
-  say(at("version"), `${state.version}, ${state.phase}`);
+  tellSentence(state.sentence);
+  say(at("version"), state.version);
   tellHeads(state.policy);
   tellBackends();
+}
+
+/** The first part large, the reasons behind it small: a long sentence stays readable and needs no more room. */
+function tellSentence(sentence) {
+  const [head, rest] = [at("now").children[0], at("now").children[1]];
+  const end = sentence.search(/[:;,](?= )| \(/);
+  say(head, end < 0 ? sentence : sentence.slice(0, end + (sentence[end] === " " ? 0 : 1)));
+  say(rest, end < 0 ? "" : sentence.slice(end + (sentence[end] === " " ? 0 : 1)));
 }
 
 /** What changes with every sample. */
 function tellMoment() {
   const end = length();
-  const tokens = (role) => figure(mean(`${role}_tok_s`, end - 5, end));
+  const tokens = (role) => figure(store.columns[`${role}_tok_s`]?.at(-1));
   const now = (name) => store.columns[name]?.at(-1) ?? 0;
   const { state } = store;
   const facts = [
     [`${figure(now("speculative_in_flight"))} in flight`, `${tokens("speculative")} tok/s`],
     [`${figure(now("baseline_in_flight"))} in flight`, `${tokens("baseline")} tok/s`],
     [several(now("waiting"), "request"), ""],
-    [state.pinned ? `pinned to ${state.pinned}` : state.policy, regime(state)],
+    [state.pinned ?? state.policy, regime(state)],
   ];
   facts.forEach(([value, more], index) => {
     const [, told, beside] = at("figures").children[index].children;
     say(told, value);
     say(beside, more);
   });
+  tellNotices();
   tellShare(end);
   tellVerdict();
 }
@@ -87,13 +97,15 @@ function tellShare(end) {
   at("share").children[0].style.transform = `scaleX(${all ? 1 : 0})`;
   at("share").children[1].style.transform = `scaleX(${all ? ours / all : 0})`;
   say(at("share-words"), all ? `Of ${several(all, "request")} in the last minute ${percent(ours / all)} went to speculative, ${percent(theirs / all)} to baseline.` : "No request in the last minute.");
-  const last = marked().at(-1);
+  const last = marked().filter((entry) => !entry.seen).at(-1);
   say(at("last"), last ? `Last change, ${ago(latest() - last.at_s)}: ${last.sentence}` : "");
 }
 
 function regime(state) {
+  if (state.pinned) return "pinned by an operator";
+  if (state.policy === "pinned") return "everything to one";
   if (!["threshold", "consolidate"].includes(state.policy)) return "each request by itself";
-  return `${state.regime} favoured since ${span(state.regime_age_s)}`;
+  return `${state.regime} favoured for ${span(state.regime_age_s)}`;
 }
 
 let looking = false;
@@ -195,6 +207,7 @@ ROLES.forEach((role, index) => at("figures").children[index].firstElementChild.r
 beginActions(() => again());
 beginBackends();
 beginDecisions();
+beginNotices();
 beginSettings();
 setInterval(again, LOOK_AGAIN_MS);
 follow({
@@ -204,5 +217,7 @@ follow({
   link(state, words) {
     at("link").dataset.state = state;
     say(at("link"), words);
+    if (state === "broken") unknownStanding();
+    else if (store.state) at("notices").dataset.key = "-";
   },
 });

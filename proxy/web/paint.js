@@ -20,7 +20,7 @@ export function axisOf(ink) {
 export const LETTERS = {
   regime: "R", circuit: "C", health: "H", eligible: "E", pin: "P", drain: "D", reload: "F", reload_failed: "F",
   engine_seen: "N", engine_changed: "N", learning: "L", disagreement: "!", caution: "!", started: "S", draining: "S",
-  turn: "T",
+  turn: "T", refusals: "X", refusals_over: "X", failures: "X", failures_over: "X",
 };
 
 /** A pattern of slanting lines, the other way round for the baseline: told apart without colour. */
@@ -81,17 +81,22 @@ export function strip(u, instants, roles, ink) {
   context.restore();
 }
 
-/** Marks of entries at the top of the plot, each a letter in a box over a thin line; near ones share a box. */
+// Where letters would lie on each other these come first, and the others go below, in so many rows.
+const FIRST = "PDXRHCFEL!SNT";
+const ROWS = 3;
+const rank = (entry) => (FIRST.indexOf(LETTERS[entry.kind]) + 1 || FIRST.length + 1);
+
+/** Marks of entries at the top of the plot, each a letter in a box over a thin line. */
 export function marks(u, entries, ink, letters) {
   const { ctx: context, bbox } = u;
   const ratio = devicePixelRatio;
   const size = Math.round(0.95 * rem() * ratio);
-  let last = Number.NEGATIVE_INFINITY;
+  const rows = Array.from({ length: ROWS }, () => []);
   context.save();
   context.font = `600 ${size * 0.72}px system-ui, sans-serif`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  for (const entry of entries) {
+  for (const entry of [...entries].sort((one, two) => rank(one) - rank(two))) {
     const x = Math.round(u.valToPos(entry.at_s, "x", true));
     if (x < bbox.left || x > bbox.left + bbox.width) continue;
     context.strokeStyle = ink.quiet;
@@ -101,15 +106,17 @@ export function marks(u, entries, ink, letters) {
     context.moveTo(x, bbox.top + size);
     context.lineTo(x, bbox.top + bbox.height);
     context.stroke();
-    if (!letters || x - last < size + ratio) continue;
-    last = x;
+    const row = rows.findIndex((taken) => taken.every((other) => Math.abs(other - x) >= size + ratio));
+    if (!letters || row < 0) continue;
+    rows[row].push(x);
+    const top = bbox.top + row * (size + ratio);
     context.setLineDash([]);
     context.fillStyle = ink.paper;
     context.strokeStyle = ink.quiet;
-    context.fillRect(x - size / 2, bbox.top, size, size);
-    context.strokeRect(x - size / 2, bbox.top, size, size);
+    context.fillRect(x - size / 2, top, size, size);
+    context.strokeRect(x - size / 2, top, size, size);
     context.fillStyle = ink.ink;
-    context.fillText(LETTERS[entry.kind] ?? "·", x, bbox.top + size / 2 + ratio / 2);
+    context.fillText(LETTERS[entry.kind] ?? "·", x, top + size / 2 + ratio / 2);
   }
   context.restore();
 }
@@ -120,10 +127,14 @@ export function level(u, value, name, ink) {
   const { ctx: context, bbox } = u;
   context.save();
   context.font = `${rem() * 0.78 * devicePixelRatio}px system-ui, sans-serif`;
+  const words = `${name} ${value}`;
+  const [left, height] = [bbox.left + 4 * devicePixelRatio, rem() * 0.85 * devicePixelRatio];
+  context.fillStyle = ink.paper;
+  context.fillRect(left, u.valToPos(value, "y", true) - 4 * devicePixelRatio - height, context.measureText(words).width, height * 1.1);
   context.fillStyle = ink.bound;
   context.textAlign = "left";
   context.textBaseline = "alphabetic";
-  context.fillText(`${name} ${value}`, bbox.left + 4 * devicePixelRatio, u.valToPos(value, "y", true) - 4 * devicePixelRatio);
+  context.fillText(words, left, u.valToPos(value, "y", true) - 4 * devicePixelRatio);
   context.restore();
 }
 

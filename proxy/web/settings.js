@@ -3,6 +3,7 @@
 import { ask, reload } from "./actions.js";
 import { at, make, say } from "./dom.js";
 import { get } from "./feed.js";
+import { store } from "./store.js";
 import { plain } from "./words.js";
 
 /** Wire the buttons. */
@@ -27,9 +28,8 @@ export async function tellSettings() {
   } else if (told.pending.length) {
     parts.push(make("p", { class: "held", text: "■ The file differs from what is in force:" }), table(["Key", "In force", "In the file", "Takes"], told.pending.map(pending)));
   } else parts.push(make("p", { class: "good", text: "✓ The file is in force as it is." }));
-  if (told.set.length) {
-    parts.push(make("p", { class: "quiet", text: "Set by the file or the command line; every other key is at its default:" }), table(["Key", "In force", "Default"], told.set.map(({ key, value, default: usual }) => [key, plain(value), plain(usual)])));
-  } else parts.push(make("p", { class: "quiet", text: "Every key but the urls of the backends is at its default." }));
+  const urls = Object.entries(store.state?.urls ?? {}).map(([role, url]) => [`backends.${role}.url`, url, "has none"]);
+  parts.push(make("p", { class: "quiet", text: "Set by the file or the command line; every other key is at its default:" }), table(["Key", "In force", "Default"], [...urls, ...told.set.map(({ key, value, default: usual }) => [key, plain(value), plain(usual)])]));
   at("differences").replaceChildren(...parts);
 }
 

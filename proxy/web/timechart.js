@@ -8,11 +8,15 @@ import { latest, length, nearest, since, store } from "./store.js";
 const DASHES = { speculative: [], baseline: [7, 4], bound: [12, 3, 2, 3], smoothed: [2, 3], quiet: [1, 3] };
 // Means come with answers that end: a few seconds without any are no gap.
 const GAP_S = 15;
+// Of so many values this share is usual, and what is so many times above is far.
+const MIN_VALUES = 20;
+const USUAL = 0.97;
+const FAR = 2;
 const sync = uPlot.sync("moment");
 
 /**
  * `definition`: title, unit (a function that words a value), and lines, each {label, style, values(columns), points,
- * shown(state)}; `strip(columns)` gives a role a sample; `tall` for the first. `board` holds the span in seconds, the
+ * shown(state)}; `robust` lets values far above nearly all others leave the chart; `strip(columns)` gives a role a sample; `tall` for the first. `board` holds the span in seconds, the
  * kept moment, the entries that are marked, and `pointed(at_s)`, which is told where the cursor is.
  */
 export class TimeChart {
@@ -24,11 +28,12 @@ export class TimeChart {
       line.item = make("li", {}, mark(line.style), make("span", { text: line.label }), value);
       return value;
     });
+    this.above = definition.robust ? make("li", { class: "quiet" }) : null;
     this.plot = make("div", { class: "plot", tabindex: "0", role: "img", "aria-label": definition.title });
     this.element = make(
       "figure",
       { class: definition.tall ? "chart tall" : "chart" },
-      make("figcaption", {}, make("h3", { text: definition.title }), make("ul", {}, ...definition.lines.map((line) => line.item))),
+      make("figcaption", {}, make("h3", { text: definition.title }), make("ul", {}, ...definition.lines.map((line) => line.item), this.above)),
       this.plot,
     );
     this.plot.addEventListener("keydown", (event) => this.#key(event));
@@ -84,6 +89,19 @@ export class TimeChart {
     return [columns.at_s ?? [], ...this.series];
   }
 
+  // A single late value would flatten all others: what is far above nearly all of them leaves the chart, and is told.
+  #top(most) {
+    const { definition, board, above } = this;
+    if (!above) return most;
+    const from = nearest(since(board.span));
+    const values = this.series.flatMap((values) => values.slice(from)).filter((value) => value !== null);
+    values.sort((one, two) => one - two);
+    const usual = values[Math.floor(values.length * USUAL)] ?? most;
+    const cut = values.length >= MIN_VALUES && most > usual * FAR;
+    say(above, cut ? `some above, up to ${definition.unit(most)}` : "");
+    return cut ? usual * FAR : most;
+  }
+
   #options() {
     const { ink, definition, board } = this;
     const axis = axisOf(ink);
@@ -94,7 +112,7 @@ export class TimeChart {
       cursor: { sync: { key: sync.key, setSeries: false }, drag: { setScale: false, x: false, y: false }, points: { size: 7 }, y: false },
       scales: {
         x: { time: true, range: () => [since(board.span), latest()] },
-        y: { range: (_, __, most) => [0, Math.max(definition.least, (most ?? 0) * 1.12)] },
+        y: { range: (_, __, most) => [0, Math.max(definition.least, this.#top(most ?? 0) * 1.12)] },
       },
       axes: [
         { ...axis, space: axis.size * 1.25, size: axis.height, values: (_, splits) => splits.map((at_s) => time(at_s)) },

@@ -2,7 +2,7 @@
 
 import { at, make, say } from "./dom.js";
 import { length, mean, store, total } from "./store.js";
-import { figure, percent } from "./words.js";
+import { figure, pace, percent } from "./words.js";
 
 const SHORT = {
   never_speculate: "No, never.",
@@ -28,6 +28,7 @@ export function tellVerdict() {
     first.sentence,
     ...(contexts.length > 1 ? contexts.slice(1).map((each) => `At ${figure(each.context_tokens)} tokens of context: ${each.sentence}`) : []),
     beside(first),
+    spared(first),
     lately(),
     learned(),
   ]);
@@ -54,13 +55,20 @@ function short(context) {
 /** Where the present load lies beside the band. */
 function beside(context) {
   const end = length();
-  const now = (mean("speculative_in_flight", end - 5, end) ?? 0) + (mean("baseline_in_flight", end - 5, end) ?? 0);
+  const now = mean("speculative_in_flight", end - 1, end) + mean("baseline_in_flight", end - 1, end);
   const band = context.band;
   if (!band) return null;
-  const load = now < 0.5 ? "Nothing is in flight now" : `${figure(now)} are in flight now`;
+  const load = now < 0.5 ? "Nothing is in flight now" : `${figure(now)} ${now === 1 ? "is" : "are"} in flight now`;
   if (now <= band.enter_at) return `${load}: below the crossover.`;
   if (now >= band.leave_at) return `${load}: above the crossover.`;
   return `${load}: within the crossover, where the two hardly differ.`;
+}
+
+/** Why requests go to the slower one too: the verdict alone would make a split look like a mistake. */
+function spared(context) {
+  const { policy, pinned } = store.state ?? {};
+  if (pinned || !["marginal", "overflow"].includes(policy) || !context.band) return null;
+  return "That compares them each alone. Since each has its own GPUs, both are used: a request goes to the other one as soon as it is served sooner there, out of the crowd.";
 }
 
 /** What the traffic of the last quarter of an hour says. */
@@ -81,8 +89,8 @@ function learned() {
   const learning = store.state?.learning;
   if (!learning) return null;
   if (learning.suspended_for_s > 0) return "What was learned of the speeds did harm: the curves as measured hold for now.";
-  const told = Object.entries(learning.ratios)
-    .filter(([, ratio]) => Math.abs(ratio - 1) >= 0.02)
-    .map(([role, ratio]) => `${role} takes ${percent(Math.abs(ratio - 1))} ${ratio > 1 ? "longer" : "less long"} for a token than measured`);
+  const told = store.state.backends
+    .filter(({ learned_ratio: ratio }) => ratio !== null && pace(ratio) !== "as measured")
+    .map(({ role, learned_ratio: ratio }) => `${role} takes ${pace(ratio)}`);
   return told.length ? `Learned from live traffic: ${told.join(", ")}; routing goes by it.` : "Live traffic agrees with what was measured.";
 }

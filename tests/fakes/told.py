@@ -78,7 +78,7 @@ FACTS = st.builds(
     tpot_s=st.none() | SECONDS,
     usage=st.builds(Usage, COUNTS, COUNTS, COUNTS),
 )
-SIDES = {role: st.builds(Side, st.just(role), COUNTS, st.none() | COUNTS, OUT) for role in Role}
+SIDES = {role: st.builds(Side, st.just(role), COUNTS, st.none() | COUNTS, OUT | st.just("trial")) for role in Role}
 PRESENTS = st.builds(
     Present,
     policy=st.sampled_from(Policy),
@@ -93,6 +93,9 @@ PRESENTS = st.builds(
     enter_at=COUNTS,
     leave_at=COUNTS,
     waiting=COUNTS,
+    max_waiting=st.none() | COUNTS,
+    room=st.booleans(),
+    lately=st.none() | st.floats(0, 1),
     next=st.none() | st.sampled_from(Role),
     costs=st.none() | COSTS,
     learning_suspended=st.booleans(),

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,17 +13,25 @@ import pytest
 import pytest_asyncio
 from fakes.browser import Browser, Tab, browsing
 from fakes.curves import measured, write
+from fakes.held import Held
 from fakes.pages import audited, click, need_browser, open_page, outside, shifted, text
 from fakes.proxy import running
-from fakes.raw import ask, chat, request
+from fakes.raw import RawClient, ask, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
 
-from proxy.model import Role
+from proxy.model import CircuitState, Role
+from proxy.routing.breaker import Circuit
 from proxy.routing.health import Evidence
+from proxy.watch.history import COLUMNS, row
 
 MAX_WEIGHT_BYTES = 300 * 1024
 MAX_KEPT = 200  # decisions
+LEVEL = "document.getElementById('notices').dataset.level"
+# What hides a part of its text.
+CUT = """[...document.querySelectorAll("#now, .lately, #verdict-more, .figures dd, #instant, nav, header")]
+  .filter((element) => element.scrollHeight > element.clientHeight + 1 || element.scrollWidth > element.clientWidth + 1)
+  .map((element) => `${element.id || element.className || element.tagName}: ${element.textContent}`)"""
 # One browser for all tests here, on one loop: to start one takes a second.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -128,7 +138,10 @@ async def test_a_jump_five_minutes_ago_is_found_and_told(browser: Browser, tmp_p
         for ago in range(600, 0, -1):
             history.samples.append((quiet if ago > 300 else busy)._replace(at_s=first.at_s - ago))
         await open_page(tab, stage.app)
-        told = "The traffic turned to baseline, 0 % before and 100 % after, as the load rose from 1 to 30 in flight."
+        told = (
+            "The traffic turned to baseline, 0 % of 12 requests in the 6 s before and 100 % of 120 after, as the load "
+            "rose from 1 to 30 in flight."
+        )
         assert told in await tab.run(text("story"))
         await tab.run(
             "[...document.querySelectorAll('#story li')].find((li) => li.textContent.includes('turned'))"
@@ -136,6 +149,103 @@ async def test_a_jump_five_minutes_ago_is_found_and_told(browser: Browser, tmp_p
         )
         await tab.until(f"{text('instant')}.includes('30 on baseline')")
         assert "5 min ago" in await tab.run(text("instant"))
+
+
+async def test_what_was_found_in_the_history_stays_as_more_comes(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        history = stage.app.watch.history
+        first = history.take()
+        history.samples.clear()
+        await open_page(tab, stage.app)
+        ramp = [level for level in (1, 2, 4, 8, 16, 32, 16, 8, 4, 2, 1) for _ in range(6)] + [1] * 20
+        told = []
+        for second in range(30, len(ramp) + 1):
+            samples = [
+                row(first._replace(at_s=at_s, speculative_in_flight=level, speculative_requests=level), 0.0)
+                for at_s, level in enumerate(ramp[:second], 1)
+            ]
+            fill = {"columns": COLUMNS, "step_s": 1.0, "samples": samples}
+            script = f"""Promise.all([import('/web/store.js'), import('/web/turns.js')]).then(([store, turns]) => {{
+                const kept = {{ ...store.store }};
+                store.fill({json.dumps(fill)});
+                const found = turns.turns().map(({{ at_s, sentence }}) => `${{at_s}} ${{sentence}}`);
+                Object.assign(store.store, kept);
+                return found;
+            }})"""
+            told.append(await tab.run(script))
+        for before, after in itertools.pairwise(told):
+            assert after[: len(before)] == before, "what was told stays told"
+        assert [line.split()[0] for line in told[-1]] == ["19", "25", "31", "37", "43", "49"]
+        assert "The load rose from 16 to 32 in flight." in told[-1][2]
+
+
+async def test_what_is_wrong_comes_first_and_is_in_the_header(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        turn(stage)
+        await tab.until(f"{text('standing')} === '✓ serving'")
+        stage.app.drain_backend(Role.BASELINE, draining=True)
+        turn(stage)
+        await tab.until(f"{text('notice-lines')}.startsWith('! Baseline is drained')")
+        assert await tab.run(LEVEL) == "held"
+        backend = stage.app.desk.backend(Role.SPECULATIVE)
+        backend.circuit = Circuit(CircuitState.OPEN, stage.app.desk.clock())
+        turn(stage)
+        await tab.until(f"{text('standing')} === '✕ not ready'")
+        assert await tab.run(LEVEL) == "bad"
+        assert (await tab.run(text("notice-lines"))).startswith("✕ No backend is eligible: /ready answers 503")
+        assert await tab.run(text("all-notices")) == "Read all 3"
+        await tab.run(click("#all-notices"))
+        assert "Speculative failed too many requests in a row" in await tab.run(text("detail-what"))
+        stage.app.drain_backend(Role.BASELINE, draining=False)
+        backend.circuit = Circuit()
+        turn(stage)
+        await tab.until(f"{text('notice-lines')} === '✓ Nothing to warn of.'")
+        assert await tab.run("document.title") == "Crossover"
+
+
+async def test_refusals_are_in_the_headline_the_band_and_the_journal(browser: Browser, tmp_path: Path) -> None:
+    curves = {"curves_file": str(write(tmp_path, measured()))}
+    held = Held()
+    async with (
+        staged(held, held, max_in_flight=1, routing=curves, queue={"max_waiting": 0}) as stage,
+        browser.tab() as tab,
+        RawClient(stage.app.port) as one,
+        RawClient(stage.app.port) as two,
+    ):
+        await open_page(tab, stage.app)
+        for client in (one, two):
+            await client.send(request("/v1/chat/completions", chat()))
+        await until(lambda: stage.in_flight == 2)
+        for _ in range(3):
+            assert (await stage.ask()).status == 429
+        turn(stage)
+        await tab.until(f"{text('now')}.startsWith('New requests are refused, since speculative is full (1 of 1)')")
+        await tab.until(f"{text('notice-lines')}.includes('New requests are refused with status 429')")
+        await tab.until(f"{text('notice-lines')}.includes('3 requests were refused in the last 15 s')")
+        await tab.until(f"{text('entries')}.includes('Requests begin to be refused: 3 requests so far (queue_full).')")
+        held.opened.set()
+        await until(lambda: stage.in_flight == 0)
+
+
+@pytest.mark.parametrize("width", [360, 900, 1440])
+async def test_no_sentence_is_cut(browser: Browser, tmp_path: Path, width: int) -> None:
+    """The longest that there are: nothing of them is hidden without a sign."""
+    async with shown(browser, tmp_path) as (stage, tab):
+        await chats(stage, "one")
+        await open_page(tab, stage.app, width=width)
+        turn(stage)
+        longest = (
+            "New requests are split, lately 53 % to speculative: each goes where by the measured speeds it delays all "
+            "requests least, the next to speculative (by 4.9 s, hardly less than on baseline, with 126 in flight on "
+            "speculative and 256 on baseline); speculative is full (126 of 126); baseline has just come back and gets "
+            "its share bit by bit; 100 requests wait for room."
+        )
+        kept = stage.app.status
+        stage.app.status = lambda: {**kept(), "sentence": longest}  # type: ignore[method-assign]
+        turn(stage, 6)
+        await tab.until(f"{text('now')}.includes('100 requests wait for room')")
+        assert await tab.run(CUT) == []
 
 
 @pytest.mark.parametrize("policy", ["threshold", "overflow", "consolidate", "pinned"])

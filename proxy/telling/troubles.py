@@ -1,0 +1,59 @@
+"""What is wrong now, each in one short sentence with what it means for requests: for whoever looks at the present.
+
+Warnings about how engines were started are elsewhere (protocol/agreement.py), and so is what has failed lately
+(watch/bursts.py).
+"""
+
+from typing import NamedTuple
+
+from proxy.model import ROLES, Role
+from proxy.telling.figures import count, title
+from proxy.telling.present import Present
+
+_MEANS = {
+    "draining": ("drained", "is drained: an operator keeps new requests from it"),
+    "down": ("down", "is down: it does not answer its probes and gets no requests"),
+    "circuit open": ("circuit_open", "failed too many requests in a row and gets none for a while (circuit open)"),
+    "trial": ("circuit_open", "failed too many requests in a row and gets single trial ones (circuit half open)"),
+}
+_STOPPING = {
+    "starting": "the proxy is starting and takes no requests yet",
+    "settling": "the proxy was told to stop: /ready answers 503, so that load balancers turn away",
+    "draining": "the proxy is stopping and takes no new requests",
+    "stopped": "the proxy has stopped",
+}
+
+
+class Trouble(NamedTuple):
+    """One thing that is wrong: `code` of a closed set; `severe` where requests fail or wait for it, or may at once."""
+
+    code: str
+    message: str
+    severe: bool = True
+
+
+def troubles(present: Present) -> list[Trouble]:
+    """All of them, the worst first; empty where every request is served where it should be."""
+    found: list[Trouble] = []
+    if present.phase in _STOPPING:
+        found.append(Trouble("not_ready", f"{_STOPPING[present.phase]}."))
+    outs = {role: present.of(role).out for role in ROLES}
+    if all(out in _MEANS and out != "trial" for out in outs.values()):
+        message = "no backend is eligible: /ready answers 503, and requests that come all the same are tried on both."
+        found.append(Trouble("not_ready", message))
+    if not present.room:
+        found.append(_no_room(present))
+    found += [_out(role, out) for role, out in outs.items() if out in _MEANS]
+    return found
+
+
+def _no_room(present: Present) -> Trouble:
+    waits = count(present.waiting, "request") + (" waits" if present.waiting == 1 else " wait")
+    if present.refusing:
+        return Trouble("refusing", f"new requests are refused with status 429: there is no room, and {waits} already.")
+    return Trouble("waiting", f"new requests wait: there is no room, and {waits} for it.", severe=False)
+
+
+def _out(role: Role, out: str | None) -> Trouble:
+    code, means = _MEANS[out or ""]
+    return Trouble(code, f"{title(role)} {means}.", severe=code != "drained")
