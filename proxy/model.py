@@ -184,9 +184,9 @@ class LoadSnapshot(NamedTuple):
 
 class Demand(NamedTuple):
     """Expected output tok/s of late, the means of context and answer of those that asked, in tokens, and the tokens a
-    second of prompts that were not cached. As of `looked_at_s`, policy consolidate keeps the mean since it last changed,
-    `lasted_s` ago, that of the sequences in flight (`held`), the faded peak, the spread by chance (lasting.py), `excess`
-    (sequences times seconds that speculative would have held more than baseline), and `flown`: those since that look."""
+    second of prompts that were not cached. As of `looked_at_s`, policy consolidate keeps the mean since it changed
+    `lasted_s` ago, that of the sequences in flight (`held`), faded peak, the spread by chance (lasting.py), `excess`
+    (sequences times seconds that speculative would have held more than baseline), and `flown`: since then."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
