@@ -183,10 +183,10 @@ class LoadSnapshot(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What was lately asked for: expected output tok/s, and the means of the context and of the expected answer, in
-    tokens, of those that asked. `held` is the mean of the sequences in flight over the same time. `peak_tok_s` is
-    what the highest demand of late has faded to; policy consolidate keeps it. `prompt_tok_s` are the tokens of prompts
-    that had to be read for it, also a second: those that were cached where they went are not in it."""
+    """Expected output tok/s of late, the means of context and answer of those that asked, in tokens, and the tokens a
+    second of prompts that were not cached. As of `looked_at_s`, policy consolidate keeps the mean since it changed
+    `lasted_s` ago, that of the sequences in flight (`held`), faded peak, the spread by chance (lasting.py), `excess`
+    (sequences times seconds that speculative would have held more than baseline), and `flown`: since then."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
@@ -194,6 +194,12 @@ class Demand(NamedTuple):
     held: float = 0.0
     peak_tok_s: float = 0.0
     prompt_tok_s: float = 0.0
+    lasting_tok_s: float = 0.0
+    lasted_s: float = 0.0
+    spread: float = 0.0
+    excess: float = 0.0
+    looked_at_s: float = float("-inf")
+    flown: float = 0.0
 
 
 NO_DEMAND = Demand()
@@ -203,8 +209,7 @@ class Regime(NamedTuple):
     """Which role the policies threshold and consolidate favour and since when, with the numbers behind it.
 
     `since_s` and `smoothed_at_s` are monotonic seconds; `smoothed` is in sequences, and so is `held`: the count in
-    force since `smoothed_at_s`, towards which `smoothed` moves until the next observation. `demand`, as of
-    `smoothed_at_s`, is known for policy consolidate alone.
+    force since then, towards which `smoothed` moves until the next one. `demand` is known for consolidate alone.
     """
 
     role: Role = Role.SPECULATIVE

@@ -4,7 +4,7 @@ from itertools import pairwise
 from math import exp, inf
 
 import pytest
-from fakes.speeds import TABLES, any_curves, bucket, curves, of_both, speed_curve
+from fakes.speeds import TABLES, Table, any_curves, bucket, curves, of_both, speed_curve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,15 +26,15 @@ from proxy.model import (
 )
 from proxy.routing.consolidate import MIN_GAIN, first_role
 from proxy.routing.curves import Curves
-from proxy.routing.demand import DEMAND_S, PEAK_S, aged
+from proxy.routing.demand import DEMAND_S, PEAK_S, arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
 from proxy.routing.rules import CONSOLIDATED_S, Rules
 
 # Speculation wins alone, and again where demand is more than the baseline gives; the baseline wins between.
-OURS = {1: 60.0, 2: 60.0, 16: 470.0}
-THEIRS = {1: 40.0, 8: 310.0, 16: 350.0}
+OURS: Table = {1: 60.0, 2: 60.0, 16: 470.0}
+THEIRS: Table = {1: 40.0, 8: 310.0, 16: 350.0}
 TWICE = of_both(OURS, THEIRS)
 
 
@@ -87,13 +87,13 @@ def test_several_crossings_are_followed(tok_s: float, favoured: Role, role: Role
 def test_a_calm_is_not_followed_to_one_that_could_not_carry_the_last_peak_until_that_is_long_past() -> None:
     rules = shared(TWICE)
     regime = follow(rules, Regime(BASELINE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0)), 0, 0.0)
-    calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0))
+    calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0, looked_at_s=-inf))
     assert at_demand(rules, 10.0, BASELINE) is SPECULATIVE
     assert follow(rules, calm, 0, 0.0).role is BASELINE
-    # Fading, the peak comes below where the baseline is the better one.
-    for passed_s, favoured in ((0.5 * PEAK_S, BASELINE), (2.5 * PEAK_S, SPECULATIVE)):
-        demand = aged(calm, passed_s)._replace(tok_s=10.0)
-        assert follow(rules, calm._replace(smoothed_at_s=passed_s, demand=demand), 0, passed_s).role is favoured
+    # What the two would have held over the last half hour decides.
+    for excess, favoured in ((1.0, BASELINE), (-1.0, SPECULATIVE)):
+        lately = calm._replace(demand=calm.demand._replace(excess=excess))
+        assert follow(rules, lately, 0, 0.0).role is favoured
 
 
 def test_a_rise_to_what_the_favoured_one_cannot_carry_is_followed_whatever_the_peak_was() -> None:
@@ -113,9 +113,9 @@ def test_the_bucket_is_the_one_of_the_mean_context_of_the_demand() -> None:
 def test_a_change_that_costs_more_than_it_saves_is_not_made() -> None:
     rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
     regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0, 256.0))
-    # Saved in a minute: 20 tok/s x (1/50 - 1/60) s x 60 s = 4 s. Each in flight waits 256 steps of 1/60 s: 4.27 s.
-    assert follow(rules, regime._replace(smoothed=0.9, held=0.9), 0, 0.0).role is BASELINE
-    assert follow(rules, regime._replace(smoothed=1.0, held=1.0), 0, 0.0).role is SPECULATIVE
+    # Saved in ten minutes: 20 tok/s x (1/50 - 1/60) s x 600 s = 40 s. Each in flight waits 256 x 1/60 s: 4.27 s.
+    assert follow(rules, regime._replace(smoothed=8.0), 0, 0.0).role is BASELINE
+    assert follow(rules, regime._replace(smoothed=16.0), 0, 0.0).role is SPECULATIVE
 
 
 def test_a_change_costs_less_where_answers_are_short() -> None:
@@ -136,11 +136,13 @@ ARRIVALS = st.lists(
 
 def driven(rules: Rules, arrivals: list[tuple[float, int]]) -> list[tuple[float, Decision]]:
     """Decisions over a minute or more: each request stays for ten arrivals."""
-    regime, now_s, flying, told = fresh(rules), 0.0, [], []
+    regime, now_s = fresh(rules), 0.0
+    flying: list[tuple[Role, int]] = []
+    told = []
     for wait_s, weight in arrivals:
         now_s += wait_s
-        counts = [sum(each for role, each in flying if role is one) for one in ROLES]
-        decision = decide(rules, regime, snapshot(now_s, *counts), Traits(weight=weight, prompt_bytes=4000))
+        ours, theirs = (sum(each for role, each in flying if role is one) for one in ROLES)
+        decision = decide(rules, regime, snapshot(now_s, ours, theirs), Traits(weight=weight, prompt_bytes=4000))
         assert decision.role is not None
         regime = decision.regime
         flying = [*flying, (decision.role, weight)][-10:]
@@ -215,15 +217,17 @@ def test_only_what_was_placed_counts_as_demand() -> None:
 def test_more_in_flight_than_was_asked_for_explains_counts_as_demand() -> None:
     # Prefill takes its time, and no curve knows of it: 100 tok/s are asked for, and as many are in flight as at 300.
     rules = shared(of_both({1: 60.0, 16: 320.0}, {1: 40.0, 16: 640.0}))
+    assert at_demand(rules, 20.0, SPECULATIVE) is SPECULATIVE
     held = Paces(speed_curve({1: 60.0, 16: 320.0})).at_demand(300.0) * 300.0
-    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(100.0, 1024.0))
+    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0))
     assert follow(rules, regime, 0, 0.0).role is SPECULATIVE
-    assert follow(rules, regime._replace(demand=Demand(100.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
+    assert follow(rules, regime._replace(demand=Demand(20.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
 
 
 def test_what_is_in_flight_is_the_mean_of_the_same_time() -> None:
-    regime = Regime(smoothed_at_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0))
-    assert aged(regime, DEMAND_S).held == pytest.approx(8.0 - 6.0 * exp(-1.0))
+    rules = shared(TWICE)
+    regime = fresh(rules)._replace(since_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 0.0, 2.0, looked_at_s=0.0))
+    assert follow(rules, regime, 0, DEMAND_S).demand.held == pytest.approx(8.0 - 6.0 * exp(-1.0))
 
 
 def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
@@ -235,18 +239,69 @@ def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
     assert after.demand.held == pytest.approx(asked * Paces(speed_curve(THEIRS)).at_demand(asked))
 
 
+# ---------------------------------------------------------------- the demand that lasts
+
+
+def test_the_highest_demand_is_forgotten_slowly() -> None:
+    rules = shared(TWICE)
+    regime = fresh(rules)._replace(demand=Demand(1.0, 1024.0, 256.0, 0.0, 400.0, looked_at_s=0.0))
+    assert follow(rules, regime, 0, PEAK_S).demand.peak_tok_s == pytest.approx(400.0 * exp(-1.0))
+
+
+def paced(rules: Rules, regime: Regime, seconds: range, every_s: int, held: int) -> Regime:
+    """A request of the expected length every so many seconds, with so many in flight."""
+    for second in seconds:
+        regime = follow(rules, regime, held, float(second))
+        regime = arrived(regime, Traits(), EXPECTED_TOKENS) if second % every_s == 0 else regime
+    return regime
+
+
+def test_a_calm_is_followed_once_the_other_one_would_have_served_all_of_late_sooner() -> None:
+    rules = shared(TWICE)
+    busy = paced(rules, fresh(rules), range(120), 2, 3)
+    assert busy.role is BASELINE
+    calm = paced(rules, busy, range(120, 1800), 30, 0)
+    assert (calm.role, calm.demand.excess > 0.0) == (BASELINE, True), "all in all not yet"
+    calm = paced(rules, calm, range(1800, 3600), 30, 0)
+    assert calm.role is SPECULATIVE
+    assert calm.demand.peak_tok_s > 2.0 * calm.demand.lasting_tok_s, "and it is no new height of demand"
+
+
+def test_both_are_looked_at_once_in_a_quarter_second_and_nothing_of_the_time_between_is_lost() -> None:
+    rules = shared(TWICE)
+    regime = fresh(rules)._replace(since_s=0.0, held=8.0, demand=Demand(10.0, 0.0, 256.0, 2.0, looked_at_s=0.0))
+    often = follow(rules, follow(rules, regime, 4, 0.125), 4, 0.25).demand
+    assert follow(rules, regime, 4, 0.125).demand.held == 2.0, "not yet"
+    assert often.held == pytest.approx(6.0 - 4.0 * exp(-0.25 / DEMAND_S))
+    assert (often.looked_at_s, often.flown) == (0.25, 0.0)
+
+
+def test_in_demand_that_comes_and_goes_a_new_height_is_no_reason_until_as_much_was_lost_as_a_change_costs() -> None:
+    rules = shared(TWICE)
+    demand = Demand(150.0, 1024.0, 256.0)
+    for spread, excess, favoured in ((0.5, 0.0, BASELINE), (0.6, 1.0, SPECULATIVE), (0.6, 500.0, BASELINE)):
+        seen = demand._replace(spread=spread, excess=excess)
+        assert follow(rules, Regime(SPECULATIVE, -1000.0, 4.0, 0.0, 0.0, seen), 0, 0.0).role is favoured
+
+
+def test_a_crowd_that_saves_too_little_while_it_lasts_changes_nothing() -> None:
+    flat = of_both({1: 60.0, 64: 640.0}, {1: 40.0, 64: 900.0})
+    assert follow(shared(flat), crowded(30.0), 30, 0.0).role is BASELINE
+    assert follow(shared(flat), crowded(30.0)._replace(smoothed=100.0), 30, 0.0).role is SPECULATIVE
+
+
 # ---------------------------------------------------------------- a steep rise
 
 CROSSED = of_both({1: 60.0, 16: 320.0}, {1: 40.0, 16: 640.0, 64: 1600.0})
 
 
-def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 100.0) -> Regime:
+def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 20.0) -> Regime:
     """So many in flight where little was asked for until now."""
-    return Regime(SPECULATIVE, since_s, 2.0, 0.0, held, Demand(tok_s, 1024.0, 256.0, 2.0))
+    return Regime(SPECULATIVE, since_s, 2.0, 0.0, held, Demand(tok_s, 1024.0, 256.0, 0.2))
 
 
 def test_more_in_flight_than_chance_explains_change_the_role_at_once() -> None:
-    assert follow(shared(CROSSED), crowded(8.0), 8, 0.0).role is SPECULATIVE
+    assert follow(shared(CROSSED), crowded(4.0), 4, 0.0).role is SPECULATIVE
     assert follow(shared(CROSSED), crowded(30.0), 30, 0.0).role is BASELINE
 
 
@@ -255,8 +310,8 @@ def test_a_crowd_changes_nothing_within_the_dwell() -> None:
         assert follow(shared(CROSSED), crowded(200.0, since_s=-passed_s), 200, 0.0).role is favoured
 
 
-def test_a_crowd_changes_nothing_where_the_other_would_not_serve_it_sooner_by_half() -> None:
-    nearly = of_both({1: 60.0, 64: 640.0}, {1: 60.0, 64: 760.0})
+def test_a_crowd_changes_nothing_where_the_other_would_not_serve_it_sooner_by_a_tenth() -> None:
+    nearly = of_both({1: 60.0, 64: 640.0}, {1: 60.0, 64: 650.0})
     for held in (10.0, 30.0):
         assert follow(shared(nearly), crowded(held), int(held), 0.0).role is SPECULATIVE
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.model import Demand, Regime, Traits
-from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, MAX_PROMPT_TOKENS, PEAK_S, aged, arrived, withdrawn
+from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S, MAX_PROMPT_TOKENS, aged, arrived, withdrawn
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.policy import follow
 from proxy.routing.rules import Rules
@@ -75,9 +75,3 @@ def test_of_a_demand_that_is_withdrawn_whole_nothing_is_left() -> None:
     only = arrived(Regime(smoothed_at_s=0.0, demand=Demand(held=2.0, peak_tok_s=9.0)), traits, 256.0)
     for tokens in (256.0, 256.0 * 1.05, 256.0 * 0.995):  # lengths are expected otherwise by then
         assert withdrawn(only.demand, traits, tokens, 0, age_s=0.0, peak_tok_s=5.0) == Demand(held=2.0, peak_tok_s=5.0)
-
-
-def test_the_peak_is_forgotten_slowly() -> None:
-    regime = Regime(smoothed_at_s=0.0, demand=Demand(100.0, 0.0, 256.0, 0.0, 400.0))
-    assert aged(regime, PEAK_S).peak_tok_s == pytest.approx(400.0 * exp(-1.0))
-    assert arrived(regime, Traits(), 256.0).demand.peak_tok_s == 400.0

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 from typing import Any, NamedTuple
 
 import pytest
@@ -314,6 +315,12 @@ demands = st.builds(
     st.floats(0, 1000),
     st.floats(0, 1e5),
     st.floats(0, 1e6),
+    st.floats(0, 1e5),
+    st.floats(0, 300),
+    st.floats(0, 100),
+    st.floats(-1e6, 1e6),
+    st.floats(-10, 1000) | st.just(-inf),
+    st.floats(0, 1000),
 )
 regimes = st.just(Regime()) | st.builds(
     Regime, roles, st.floats(-10, 1000), st.floats(0, 100), st.floats(-10, 1000), st.floats(0, 100), demands

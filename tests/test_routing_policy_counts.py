@@ -38,7 +38,7 @@ def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
 snapshots = st.builds(LoadSnapshot, st.floats(0, 100), loads(SPECULATIVE), loads(BASELINE))
 AGES = st.floats(0, 100)
 SIZES = st.floats(0, 1e5)
-demands = st.builds(Demand, *[SIZES] * 6)
+demands = st.builds(Demand, *[SIZES] * 10, AGES, SIZES)
 regimes = st.builds(Regime, roles, AGES, st.floats(0, 20), AGES, st.integers(0, 20), demands)
 traits = st.builds(
     Traits,

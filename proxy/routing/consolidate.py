@@ -4,18 +4,35 @@ For backends on the same GPUs, where two busy ones slow each other down. Any num
 speculation is never the faster one it is never favoured. Eligibility, room and wishes are not here (policy.py).
 """
 
-from math import inf, sqrt
+from math import exp, inf, sqrt
 
 from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Placement, Reason, Regime, Role
+from proxy.routing.delays import MAX_LISTED
+from proxy.routing.demand import PEAK_S
+from proxy.routing.lasting import POISSON_SPREAD, lasting
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.rules import Rules
 
-# The other role must serve sooner by a tenth: repeats of one measurement differ by 1 to 3 %, and acceptance drifts.
-MIN_GAIN = 0.10
+# Both are looked at so often at most. The dwell is a minute, and a look takes half as long as all else of a decision.
+LOOK_S = 0.25
 
-# A burst is more in flight than twice the spread of a Poisson count above what the demand explains, and the other role
-# must then serve sooner by half: what one count tells is rough, and bursts that pass must change nothing.
-BURST_SPREADS, BURST_GAIN = 2.0, 0.50
+# The other one must hold fewer by so much: less is within what a measurement is off, and a change is a risk.
+MIN_GAIN = 0.02
+
+# The demand is reckoned to last so long: what a change saves in this time must be more than it costs.
+LASTS_S = 600.0
+
+# A burst is more in flight than so many times the spread of a count above what the demand explains, and the other role
+# must then hold fewer by a tenth: what one count tells is rough, and bursts that pass must change nothing.
+BURST_SPREADS, BURST_GAIN = 1.5, 0.10
+
+# A burst is reckoned to last two dwells. Under steady load, chance alone brings such counts within minutes, and a
+# change for what they save in ten cost up to 14 % of a run.
+BURST_LASTS_S = 120.0
+
+# Demand comes and goes where the last seconds lie so many times as far from the mean as by chance (of the squares). Its
+# mean is then one that is hardly ever asked for, and a new height of it tells nothing.
+RESTLESS = 2.0
 
 _REGIME, _OVERFLOW = Reason.REGIME, Reason.OVERFLOW
 
@@ -31,66 +48,85 @@ def first_role(rules: Rules) -> Role:
 def loaded(here: Paces, demand: Demand) -> float:
     """The tok/s that `demand` comes to on a backend that has served it.
 
-    Prefill takes time too, which no curve of decoding knows, and answers may be longer than expected: where more are in
-    flight than what was asked for explains, the demand is the one at which so many would be.
+    Answers may be longer than expected, and prompts slower to read: where more are in flight than what was asked for
+    explains, the demand is the one at which so many would be.
     """
-    return max(demand.tok_s, here.demand_of(demand.held))
+    asked = demand.lasting_tok_s if demand.lasted_s else demand.tok_s
+    return max(asked, here.demand_of(demand.held) * here.decoding(demand.prompt_tok_s)) if asked else 0.0
 
 
-def remembered(rules: Rules, role: Role, demand: Demand) -> Demand:
-    """`demand` with what it comes to on the favoured backend in its peak."""
-    if rules.paces is None:
-        return demand
-    here, _ = _here_first(rules.paces.at_context(demand.context_tokens), role)
-    asked = loaded(here, demand)
-    return demand if asked <= demand.peak_tok_s else demand._replace(peak_tok_s=asked)
+def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s: float) -> tuple[Demand, bool]:
+    """`demand`, aged since `regime`, with its mean, its peak on the favoured backend, and what the two would have held
+    of late; and whether the favoured role is to change now, with `smoothed` sequences in flight.
+
+    Within LOOK_S of the last look nothing is made of it. The dwell must have passed, and the change pay (see `_pays`):
+    by the demand that lasts, or by the number in flight of this moment, see `crowding`.
+    """
+    elapsed_s = now_s - demand.looked_at_s
+    if rules.paces is None or not demand.tok_s or elapsed_s < LOOK_S:
+        return demand, False
+    passed = elapsed_s < inf
+    if passed:
+        demand = lasting(demand, elapsed_s)
+    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, _, _ = demand
+    role, speculates = regime.role, regime.role is SPECULATIVE
+    first, second = rules.paces.at_context(context)
+    both = (first, second) if speculates else (second, first)
+    asked, prompts = loaded(both[0], demand), prompt / tok_s
+    here, there = both[0].alone(asked, prompts), both[1].alone(asked, prompts)
+    if passed:
+        left = exp(-elapsed_s / PEAK_S)
+        peak *= left
+        excess = excess * left + (here - there if speculates else there - here) * elapsed_s
+    peak = max(asked, peak)
+    demand = Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, now_s)
+    if now_s - regime.since_s < rules.dwell_s:
+        return demand, False
+    if here >= (1.0 + MIN_GAIN) * there and _pays(role, demand, asked, here - there, smoothed * there, LASTS_S):
+        return demand, True
+    burst = crowding(both[0], regime.held, demand)
+    if burst <= asked:
+        return demand, False
+    here, there = both[0].alone(burst, prompts), both[1].alone(burst, prompts)
+    gains = here >= (1.0 + BURST_GAIN) * there
+    return demand, gains and _pays(role, demand, burst, here - there, smoothed * there, BURST_LASTS_S)
 
 
 def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
     """`demand` as it is to be seen after `left` has lost the favour: with as many in flight as the other one would
     hold. Those that still run out where they were would be taken for demand."""
-    if rules.paces is None:
+    if rules.paces is None or not demand.tok_s:
         return demand
     here, there = _here_first(rules.paces.at_context(demand.context_tokens), left)
-    asked = loaded(here, demand)
-    pace_s = there.at_demand(asked)
-    return demand if pace_s >= OVERLOADED_S else demand._replace(held=asked * pace_s)
+    return demand._replace(held=there.alone(loaded(here, demand), demand.prompt_tok_s / demand.tok_s))
 
 
-def turned(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s: float) -> bool:
-    """Whether the favoured role is to change now, with `smoothed` sequences in flight.
+def crowding(here: Paces, held: float, demand: Demand) -> float:
+    """The least demand, tok/s, at which so many in flight are no more than chance, where requests come as they did. It
+    tells of a steep rise before the mean does, when those that came are already there."""
+    spread = sqrt(held * max(1.0, demand.spread / POISSON_SPREAD))
+    return here.demand_of(held - BURST_SPREADS * spread) * here.decoding(demand.prompt_tok_s)
 
-    The dwell must have passed, the other role serve sooner by MIN_GAIN, and no later were demand as high again as it
-    was: to be caught by the next rise on who cannot carry it costs more than a calm saves. What the change saves over a
-    dwell must be more than it costs: while those in flight run out, each of their tokens waits for a step of the other
-    backend too. The number in flight of this moment counts as well, see `crowding`.
+
+def _pays(role: Role, demand: Demand, asked: float, fewer: float, waits: float, lasts_s: float) -> bool:  # noqa: PLR0917
+    """Whether a change from `role` to the other one pays which would hold so many fewer while `asked` are asked for,
+    for `lasts_s`.
+
+    What is saved must be more than the change costs: while those in flight run out, each of their tokens waits for a
+    step of the other backend too (`waits`: their number times that of those in flight there). Over the last half hour
+    the other one would have saved as much too, unless there was never as much demand and it does not come and go: to be
+    caught by the next rise on who cannot carry it costs more than a calm saves.
     """
-    if rules.paces is None or now_s - regime.since_s < rules.dwell_s:
+    if fewer <= 0.0:
         return False
-    here, there = _here_first(rules.paces.at_context(demand.context_tokens), regime.role)
-    asked = loaded(here, demand)
-    if _pays(rules, (here, there), demand, asked, smoothed, MIN_GAIN):
+    cost = waits * demand.answer_tokens / asked
+    if fewer * lasts_s <= cost:
+        return False
+    if fewer >= MAX_LISTED:  # the one in favour cannot give what is asked for
         return True
-    burst = crowding(here, regime.held)
-    return burst > asked > 0.0 and _pays(rules, (here, there), demand, burst, smoothed, BURST_GAIN)
-
-
-def crowding(here: Paces, held: float) -> float:
-    """The least demand, tok/s, at which so many in flight are no more than chance. It tells of a steep rise before the
-    smoothed demand does, when those that came are already there."""
-    return here.demand_of(held - BURST_SPREADS * sqrt(held))
-
-
-def _pays(  # noqa: PLR0917 - all of them are what a change is weighed by
-    rules: Rules, both: tuple[Paces, Paces], demand: Demand, asked: float, smoothed: float, gain: float
-) -> bool:
-    """Whether a change from the first to the second of `both` saves more than it costs while `asked` are asked for."""
-    here, there = both
-    here_s, there_s = here.at_demand(asked), there.at_demand(asked)
-    peak_tok_s = max(asked, demand.peak_tok_s)
-    if here_s < (1.0 + gain) * there_s or here.at_demand(peak_tok_s) < there.at_demand(peak_tok_s):
-        return False
-    return asked * (here_s - there_s) * rules.dwell_s > smoothed * demand.answer_tokens * there_s
+    if asked >= demand.peak_tok_s and demand.spread <= RESTLESS * POISSON_SPREAD:
+        return True
+    return (demand.excess if role is SPECULATIVE else -demand.excess) > cost
 
 
 def costs(rules: Rules, regime: Regime, tokens: float, baseline_failures: int) -> Costs | None:
@@ -98,10 +134,19 @@ def costs(rules: Rules, regime: Regime, tokens: float, baseline_failures: int) -
     demand is more than it was measured to give, which is also told as extrapolated. None without curves."""
     if rules.paces is None:
         return None
-    speculative, baseline = rules.paces.at_context(regime.demand.context_tokens)
-    tok_s = loaded(speculative if regime.role is SPECULATIVE else baseline, regime.demand)
-    first_s, second_s = (tokens * _pace_s(speculative, tok_s), tokens * _pace_s(baseline, tok_s))
+    demand = regime.demand
+    speculative, baseline = rules.paces.at_context(demand.context_tokens)
+    asked = loaded(speculative if regime.role is SPECULATIVE else baseline, demand)
+    first_s, second_s = (tokens * pace_s(each, demand, asked) for each in (speculative, baseline))
     return Costs(first_s, second_s, inf in (first_s, second_s), baseline_failures)
+
+
+def pace_s(paces: Paces, demand: Demand, asked: float) -> float:
+    """Seconds for a token, prompts like those of `demand` included, while `asked` tok/s are asked for; infinite where
+    that is more than the backend was measured to give."""
+    share = paces.decoding(asked * demand.prompt_tok_s / demand.tok_s) if demand.tok_s else 1.0
+    found_s = paces.at_demand(asked / share)
+    return inf if found_s >= OVERLOADED_S else found_s / share
 
 
 def prefer(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int) -> tuple[Role, Reason]:
@@ -132,8 +177,3 @@ def may_spill(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int)
 
 def _here_first(both: tuple[Paces, Paces], role: Role) -> tuple[Paces, Paces]:
     return both if role is SPECULATIVE else (both[1], both[0])
-
-
-def _pace_s(paces: Paces, demand_tok_s: float) -> float:
-    pace_s = paces.at_demand(demand_tok_s)
-    return inf if pace_s >= OVERLOADED_S else pace_s

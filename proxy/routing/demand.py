@@ -8,8 +8,9 @@ from proxy.model import NO_DEMAND, Demand, Regime, Traits
 # which cannot carry it has filled up by then; it still holds some tens of requests at a few a second.
 DEMAND_S = 15.0
 
-# Time constant at which the highest demand is forgotten. Load that rises again and again is remembered from one rise to
-# the next; after a day's end the night is served by who serves it sooner, within half an hour.
+# Time constant at which what happened is forgotten: the highest demand, and who would have served it all sooner. Load
+# that rises again and again is remembered from one rise to the next; after a day's end the night is served by who
+# serves it sooner, within half an hour.
 PEAK_S = 1800.0
 
 # Bytes of a request's body for a token of its context: English and code in JSON.
@@ -29,9 +30,9 @@ def aged(regime: Regime, now_s: float) -> Demand:
     if elapsed_s <= 0.0 or not demand.tok_s:
         return demand
     left = exp(-elapsed_s / DEMAND_S)
-    held = regime.held + (demand.held - regime.held) * left
-    peak_tok_s, prompt_tok_s = demand.peak_tok_s * exp(-elapsed_s / PEAK_S), demand.prompt_tok_s * left
-    return Demand(demand.tok_s * left, demand.context_tokens, demand.answer_tokens, held, peak_tok_s, prompt_tok_s)
+    tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown = demand
+    tok_s, prompt_tok_s, flown = tok_s * left, prompt_tok_s * left, flown + regime.held * elapsed_s
+    return Demand(tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown)
 
 
 def unread(traits: Traits, cached: int) -> float:
@@ -46,19 +47,29 @@ def withdrawn(demand: Demand, traits: Traits, tokens: float, cached: int, *, age
     less = traits.weight * tokens / DEMAND_S * left
     tok_s = demand.tok_s - less
     if tok_s < LEFT_OVER * less:  # it was the only one, and what is left is what rounding made of it
-        return NO_DEMAND._replace(held=demand.held, peak_tok_s=min(demand.peak_tok_s, peak_tok_s))
+        peak_tok_s = min(demand.peak_tok_s, peak_tok_s)
+        return NO_DEMAND._replace(held=demand.held, peak_tok_s=peak_tok_s, spread=demand.spread, excess=demand.excess)
     share = less / tok_s
     context = max(0.0, demand.context_tokens + (demand.context_tokens - traits.prompt_bytes / BYTES_PER_TOKEN) * share)
     answer = max(0.0, demand.answer_tokens + (demand.answer_tokens - tokens) * share)
     prompt_tok_s = max(0.0, demand.prompt_tok_s - unread(traits, cached) / DEMAND_S * left)
     peak_tok_s = min(demand.peak_tok_s, max(tok_s, peak_tok_s))
-    return Demand(tok_s, context, answer, demand.held, peak_tok_s, prompt_tok_s)
+    lasting_tok_s = max(0.0, demand.lasting_tok_s - traits.weight * tokens / max(demand.lasted_s, DEMAND_S))
+    return demand._replace(
+        tok_s=tok_s,
+        context_tokens=context,
+        answer_tokens=answer,
+        peak_tok_s=peak_tok_s,
+        prompt_tok_s=prompt_tok_s,
+        lasting_tok_s=lasting_tok_s,
+    )
 
 
 def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> Regime:
     """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
     each of its sequences is expected to generate `tokens`, and of its prompt so many are cached where it goes."""
-    role, since_s, smoothed, smoothed_at_s, held, (before, context, answer, mean_held, peak, prompt_tok_s) = regime
+    role, since_s, smoothed, smoothed_at_s, held, demand = regime
+    before, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown = demand
     more = traits.weight * tokens / DEMAND_S
     if not more:
         return regime
@@ -67,5 +78,11 @@ def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> R
     context += (told - context) * share
     if told > cached:  # as `unread`, without a call
         prompt_tok_s += (min(told, MAX_PROMPT_TOKENS) - min(cached, MAX_PROMPT_TOKENS)) / DEMAND_S
-    demand = Demand(before + more, context, answer + (tokens - answer) * share, mean_held, peak, prompt_tok_s)
+    answer += (tokens - answer) * share
+    if lasted_s:  # policy consolidate keeps a mean
+        mean += more * DEMAND_S / max(lasted_s, DEMAND_S)
+    asked = before + more
+    demand = Demand(
+        asked, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown
+    )
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)

@@ -17,7 +17,6 @@ from proxy.routing.belief import Belief
 from proxy.routing.correction import Correction
 from proxy.routing.curves import Curves
 from proxy.routing.learner import Told
-from proxy.routing.paces import OVERLOADED_S
 from proxy.routing.rules import Rules
 
 # Costs are compared over the answers of so long, in slots of a tenth of a minute and more.
@@ -236,8 +235,8 @@ def _favoured(rules: Rules, decision: Decision) -> Choice | None:
     both = rules.paces.at_context(demand.context_tokens)
     here = both[0] if decision.role is SPECULATIVE else both[1]
     tok_s = consolidate.loaded(here, demand)
-    first_s, second_s = (paces.at_demand(tok_s) for paces in both)
-    if max(first_s, second_s) >= OVERLOADED_S:
+    first_s, second_s = (consolidate.pace_s(paces, demand, tok_s) for paces in both)
+    if inf in (first_s, second_s):
         return None
     here_s, there_s = (first_s, second_s) if decision.role is SPECULATIVE else (second_s, first_s)
     stays = here_s < (1.0 + consolidate.MIN_GAIN) * there_s

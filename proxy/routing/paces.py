@@ -20,6 +20,10 @@ OVERLOADED_S = 1e30
 # Between two of them the pace of no shipped curve is more than 7 % off, up to 99 % of that.
 LISTED = 64
 
+# While prompts are read nothing is decoded. At least such a share of the time is counted on for decoding: what leaves
+# less is more than a backend can give anyway.
+_LEAST_SHARE = 0.02
+
 # Weights beyond this are scaled down, long before a float ends.
 _HEAVY = 1e200
 
@@ -28,9 +32,11 @@ _HEAVY = 1e200
 class Paces:
     """One backend's pace by demand. `tok_s` are demands, rising, and `held` how many sequences are in flight in the
     mean at each. `most_tok_s` is what the backend gave with the most in flight that was measured. With any number
-    beyond no more is counted on: to a speed that it reached before, and lost, it does not come back under a queue."""
+    beyond no more is counted on: to a speed that it reached before, and lost, it does not come back under a
+    queue. `prefill_tok_s` are the prompt tokens a second that it takes in, None where that is not known."""
 
     curve: SpeedCurve
+    prefill_tok_s: float | None = None
     lone_s: float = field(init=False, repr=False, compare=False)
     most_tok_s: float = field(init=False, repr=False, compare=False)
     tok_s: tuple[float, ...] = field(init=False, repr=False, compare=False)
@@ -64,6 +70,19 @@ class Paces:
         below, count = asked[place - 1], held[place - 1]
         return (count + (held[place] - count) * (tok_s - below) / (asked[place] - below)) / tok_s
 
+    def decoding(self, prompt_tok_s: float) -> float:
+        """The share of the time that is left to decode in where so many tokens of prompts are read a second."""
+        prefill_tok_s = self.prefill_tok_s
+        return 1.0 if prefill_tok_s is None else max(_LEAST_SHARE, 1.0 - prompt_tok_s / prefill_tok_s)
+
+    def alone(self, tok_s: float, prompts: float) -> float:
+        """How many sequences are in flight in the mean while requests ask for `tok_s` a second, and for each of these
+        tokens `prompts` tokens of prompts must be read. Where that is more than the backend gives: more than any engine
+        runs, and the more the less it gives."""
+        asked = tok_s / self.decoding(tok_s * prompts)
+        pace_s = self.at_demand(asked)
+        return min(MAX_LISTED, asked * pace_s) if pace_s < OVERLOADED_S else MAX_LISTED * asked / self.most_tok_s
+
     def demand_of(self, held: float) -> float:
         """The demand, tok/s, at which so many sequences are in flight in the mean: the inverse of `at_demand`."""
         counts, asked, most = self.held, self.tok_s, self.most_tok_s
@@ -94,6 +113,6 @@ def mean_held(speeds: Sequence[float], tok_s: float) -> float:
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def paces(curve: SpeedCurve, _prefill_tok_s: float | None = None) -> Paces:
-    """The paces of one curve, while decoding; of one seen lately they are not listed anew."""
-    return Paces(curve)
+def paces(curve: SpeedCurve, prefill_tok_s: float | None = None) -> Paces:
+    """The paces of one curve; of one seen lately they are not listed anew."""
+    return Paces(curve, prefill_tok_s)

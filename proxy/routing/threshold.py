@@ -42,8 +42,8 @@ def follow(rules: Rules, regime: Regime, in_flight: float, now_s: float) -> Regi
         if due and now_s - since_s >= rules.min_dwell_s:
             role, since_s = role.other, now_s
     elif rules.paces is not None:
-        demand = consolidate.remembered(rules, role, demand)
-        if consolidate.turned(rules, regime, demand, smoothed, now_s):
+        demand, turns = consolidate.weighed(rules, regime, demand, smoothed, now_s)
+        if turns:
             demand = consolidate.settled(rules, role, demand)
             role, since_s = role.other, now_s
     return Regime(role, since_s, smoothed, now_s if now_s > last_s else last_s, in_flight, demand)

@@ -72,50 +72,77 @@ class PlainDesk:
         demand, pays = before.demand, False
         elapsed_s = now_s - before.smoothed_at_s
         if rules.curves is not None and elapsed_s and demand.tok_s:
-            left = exp(-elapsed_s / DEMAND_S)
-            held = before.held + (demand.held - before.held) * left
-            faded = demand.peak_tok_s * exp(-elapsed_s / PEAK_S)
-            read = demand.prompt_tok_s * left
-            demand = demand._replace(tok_s=demand.tok_s * left, held=held, peak_tok_s=faded, prompt_tok_s=read)
-        if self.consolidates:
-            asked = self.asked(demand)
-            demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s))
-            cost = smoothed * demand.answer_tokens
+            left, flown = exp(-elapsed_s / DEMAND_S), demand.flown + before.held * elapsed_s
+            demand = demand._replace(tok_s=demand.tok_s * left, prompt_tok_s=demand.prompt_tok_s * left, flown=flown)
+        looked_s = now_s - demand.looked_at_s
+        if self.consolidates and demand.tok_s and looked_s >= 0.25:
+            elapsed_s = 0.0 if looked_s == inf else looked_s
+            demand = self.lasting(demand, elapsed_s) if elapsed_s else demand
+            demand = demand._replace(looked_at_s=now_s, flown=0.0)
+            prompts, asked = demand.prompt_tok_s / demand.tok_s, self.asked(demand)
             here, there = (self.paces(role, demand) for role in (before.role, before.role.other))
-            burst = here.demand_of(before.held - 2.0 * before.held**0.5) if asked else 0.0
-            for tok_s, least in ((asked, 1.1), (burst, 1.5)):
-                here_s, there_s = here.at_demand(tok_s), there.at_demand(tok_s)
-                peak = max(tok_s, demand.peak_tok_s)
-                later = here.at_demand(peak) < there.at_demand(peak)
-                saves = tok_s * (here_s - there_s) * self.dwell_s > cost * there_s
-                pays = pays or (tok_s >= asked and not later and here_s >= least * there_s and saves)
-            there_s = there.at_demand(asked)
+            more = here.alone(asked, prompts) - there.alone(asked, prompts)
+            faded = exp(-elapsed_s / PEAK_S)
+            signed = more if before.role is SPECULATIVE else -more
+            excess = demand.excess * faded + signed * elapsed_s
+            demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s * faded), excess=excess)
+            chance = (before.held * max(1.0, 4.0 * demand.spread)) ** 0.5
+            burst = here.demand_of(before.held - 1.5 * chance) * here.decoding(demand.prompt_tok_s)
+            owed = excess if before.role is SPECULATIVE else -excess
+            restless = demand.spread > 0.5
+            for tok_s, least, lasts_s in ((asked, 1.02, 600.0), (burst, 1.1, 120.0)):
+                if tok_s < asked or not tok_s:
+                    continue
+                ours, theirs = here.alone(tok_s, prompts), there.alone(tok_s, prompts)
+                costs = smoothed * theirs * demand.answer_tokens / tok_s
+                highest = tok_s >= demand.peak_tok_s and not restless
+                wise = owed > costs or highest or ours - theirs >= 512
+                saves = (ours - theirs) * lasts_s > costs
+                pays = pays or (wise and saves and ours >= least * theirs)
+            settled = there.alone(asked, prompts)
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
-            if self.consolidates and there_s < OVERLOADED_S:
-                demand = demand._replace(held=asked * there_s)
+            if self.consolidates:
+                demand = demand._replace(held=settled)
             role, since_s = role.other, now_s
             self.switches.append(role)
         self.regime = Regime(role, since_s, smoothed, now_s, in_flight, demand)
 
+    def lasting(self, demand: Demand, elapsed_s: float) -> Demand:
+        """The means of the time since the demand changed, and whether it has just done so."""
+        lasted_s, flying = demand.lasted_s, demand.flown / elapsed_s
+        left = exp(-elapsed_s / max(lasted_s, DEMAND_S))
+        held = flying + (demand.held - flying) * left
+        mean = demand.lasting_tok_s * left if lasted_s else demand.tok_s
+        lasted_s = min(lasted_s + elapsed_s, 300.0)
+        roots = [(tok_s * 30.0 / max(demand.answer_tokens, 1.0) + 0.375) ** 0.5 for tok_s in (demand.tok_s, mean)]
+        square = (roots[0] - roots[1]) ** 2
+        if square > 16.0 * max(0.25, demand.spread):
+            mean, lasted_s = demand.tok_s, DEMAND_S
+        spread = demand.spread + (square - demand.spread) * (1.0 - exp(-elapsed_s / 300.0))
+        return demand._replace(held=held, lasting_tok_s=mean, lasted_s=lasted_s, spread=spread)
+
     def pace_s(self, role: Role, demand: Demand) -> float:
-        return self.paces(role, demand).at_demand(self.asked(demand))
+        paces, asked = self.paces(role, demand), self.asked(demand)
+        share = paces.decoding(asked * demand.prompt_tok_s / demand.tok_s) if demand.tok_s else 1.0
+        found_s = paces.at_demand(asked / share)
+        return found_s if found_s >= OVERLOADED_S else found_s / share
 
     def paces(self, role: Role, demand: Demand) -> Paces:
         assert self.rules.curves is not None
-        curve = self.rules.curves.at_context(demand.context_tokens).of(role)
+        context = self.rules.curves.at_context(demand.context_tokens)
+        curve = context.of(role)
         assert curve is not None
-        return Paces(curve)
+        return Paces(curve, context.prefill_tok_s[0 if role is SPECULATIVE else 1])
 
     def asked(self, demand: Demand) -> float:
         """The demand, or that at which so many are in flight on the favoured one."""
         assert self.rules.curves is not None
         if demand == NO_DEMAND:
             return 0.0
-        curve = self.rules.curves.at_context(demand.context_tokens).of(self.regime.role)
-        assert curve is not None
-        return max(demand.tok_s, Paces(curve).demand_of(demand.held))
+        here, asked = self.paces(self.regime.role, demand), demand.lasting_tok_s if demand.lasted_s else demand.tok_s
+        return max(asked, here.demand_of(demand.held) * here.decoding(demand.prompt_tok_s)) if asked else 0.0
 
     def snapshot(self, now_s: float) -> LoadSnapshot:
         dues = {until_s for side in self.sides.values() for until_s, _ in side.ghosts if until_s <= now_s}
@@ -156,13 +183,15 @@ class PlainDesk:
         side.move(Event.ADMITTED, now_s)
         self.follow(self.in_flight, now_s)
         if self.rules.curves is not None:
-            before, context, answer, mean_held, peak_tok_s, read = self.regime.demand
+            before, context, answer, mean_held, peak_tok_s, read, mean, lasted_s, *rest = self.regime.demand
             more = weight * self.tokens(traits) / DEMAND_S
             part = more / (before + more)
             context += (traits.prompt_bytes / BYTES_PER_TOKEN - context) * part
             answer += (self.tokens(traits) - answer) * part
             read += max(0.0, traits.prompt_bytes / BYTES_PER_TOKEN - there[role]) / DEMAND_S
-            demand = Demand(before + more, context, answer, mean_held, peak_tok_s, read)
+            mean += weight * self.tokens(traits) / max(lasted_s, DEMAND_S) if lasted_s else 0.0
+            asked = (before + more, context, answer)
+            demand = Demand(*asked, mean_held, peak_tok_s, read, mean, lasted_s, *rest)
             self.regime = self.regime._replace(demand=demand)
         return Decision(role, reason, self.regime, because), weight, probe
 
