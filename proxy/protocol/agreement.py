@@ -139,8 +139,8 @@ def _limit(speculative: EngineFacts, baseline: EngineFacts) -> list[Disagreement
         Disagreement(
             "speculative_limit_default",
             f"the speculative backend runs at most {SPECULATIVE_DEFAULT_LIMIT} sequences at once{others}; unless you"
-            " chose that, it is what SGLang takes with speculation where no limit is set; start both backends with the same"
-            " --max-running-requests, else speculative counts as full, and is measured as slow, while it has room",
+            " chose that, it is what SGLang takes with speculation where no limit is set; start both backends with the"
+            " same --max-running-requests, else speculative counts as full, and is measured as slow, while it has room",
         )
     ]
 

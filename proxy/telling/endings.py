@@ -42,7 +42,8 @@ def _finished(facts: RequestFacts, took: str) -> str:
 
 
 def _failed(facts: RequestFacts, took: str) -> str:
-    return f"It failed after {took}, with status {facts.status}{_failure(facts)}."
+    placed = facts.decision is not None and facts.decision.role is not None
+    return f"It {'failed' if placed else 'was refused'} after {took}, with status {facts.status}{_failure(facts)}."
 
 
 def _broke(facts: RequestFacts, took: str) -> str:
