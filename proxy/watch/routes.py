@@ -26,8 +26,8 @@ LEAST_CHARS = 8
 # The id of one request, the decisions on it with their unix seconds, and what it ended with.
 Found = tuple[str, list[tuple[float, DecisionRecord]], RequestFacts | None]
 UNKNOWN = (
-    f"no request of this id is remembered; the latest {MAX_REMEMBERED:,} are: look at x-request-id in its answer, or for "
-    "older ones into the log"
+    f"no request of this id is remembered; the latest {MAX_REMEMBERED:,} are: look at x-request-id in its answer, or "
+    "for older ones into the log"
 )
 SEVERAL = "several requests that are remembered begin so; give more of the id"
 

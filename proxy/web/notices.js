@@ -48,7 +48,7 @@ function tellStanding() {
   const severe = told.filter(({ severe: bad }) => bad);
   if (state.phase !== "serving") standing("bad", `✕ ${state.phase}`);
   else if (!state.ready) standing("bad", "✕ not ready");
-  else if (severe.length) standing("bad", `✕ serving, ${several(severe.length, "trouble")}`);
+  else if (severe.length) standing("bad", `✕ ${several(severe.length, "trouble")}`);
   else standing("good", "✓ serving");
 }
 

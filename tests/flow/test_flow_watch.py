@@ -16,7 +16,8 @@ from fakes.until import until, until_told
 from proxy import watch
 from proxy.config import InvalidConfig
 from proxy.config.problems import Problem
-from proxy.model import Role
+from proxy.model import CircuitState, Role
+from proxy.routing.breaker import Circuit
 from proxy.watch.history import COLUMNS
 from proxy.watch.routes import MAX_OF_ONE
 from proxy.watch.stream import KERNEL_BYTES, MAX_READERS, MAX_UNSENT_BYTES, event
@@ -122,6 +123,25 @@ async def test_the_journal_tells_start_and_engines_and_what_operators_do() -> No
         await until_told(lambda: _count(window, "eligible", 1))
         [taken] = await window.journal("eligible")
         assert taken["sentence"] == "Speculative takes no requests: it is draining."
+
+
+async def test_a_backend_on_trial_is_not_told_to_take_requests_again() -> None:
+    async with windowed() as window:
+        desk, history = window.app.desk, window.app.watch.history
+        backend, clock = desk.backend(Role.SPECULATIVE), desk.clock
+        backend.circuit = Circuit(CircuitState.OPEN, clock())
+        await until_told(lambda: _count(window, "eligible", 1))
+        backend.circuit = Circuit(CircuitState.OPEN, clock() - 3600.0)  # it has cooled down: single requests may try it
+        taken = len(history.samples)
+        await until(lambda: len(history.samples) > taken + 3)
+        assert await _count(window, "eligible", 1)
+        sentence = window.app.status()["sentence"]
+        assert sentence.startswith(
+            "All but trial requests go to baseline, since speculative takes single trial requests"
+        )
+        backend.circuit = Circuit()
+        await until_told(lambda: _count(window, "eligible", 2))
+        assert (await window.journal("eligible"))[0]["sentence"] == "Speculative takes requests again."
 
 
 async def test_the_journal_is_newest_first_and_as_long_as_asked() -> None:

@@ -228,6 +228,52 @@ async def test_refusals_are_in_the_headline_the_band_and_the_journal(browser: Br
         await until(lambda: stage.in_flight == 0)
 
 
+async def test_the_last_change_is_not_hidden_by_a_reload_that_changed_nothing(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        stage.app.pin(Role.BASELINE)
+        await stage.app.reload()
+        turn(stage)
+        await tab.until(f"{text('entries')}.includes('nothing has changed')")
+        assert "An operator pinned everything to baseline" in await tab.run(text("last"))
+        assert "baselinepinned by an operator" in await tab.run(text("figures"))
+        stage.app._reject(["listen.port cannot change while running; restart for it"])
+        turn(stage)
+        await tab.until(f"{text('last')}.includes('A changed configuration was refused')")
+
+
+async def test_one_late_value_does_not_flatten_a_chart_and_an_idle_minute_favours_nobody(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        history = stage.app.watch.history
+        first = history.take()
+        history.samples.clear()
+        for ago in range(120, 0, -1):
+            sample = first._replace(at_s=first.at_s - ago, speculative_requests=int(ago > 60), speculative_tpot_s=0.02)
+            history.samples.append(sample._replace(speculative_tpot_s=0.65) if ago == 50 else sample)
+        await open_page(tab, stage.app)
+        charts = "[...document.querySelectorAll('#charts figure')].map((chart) => chart.textContent)"
+        assert "some above, up to 0.65 s" in (await tab.run(charts))[4]
+        modules = "Promise.all([import('/web/charts.js'), import('/web/store.js')])"
+        script = f"{modules}.then(([charts, {{ store }}]) => charts.favoured(store.columns))"
+        favoured = await tab.run(script)
+        assert favoured[:60] == ["speculative"] * 60
+        assert not any(favoured[75:])
+
+
+async def test_words_of_the_page_say_what_was_so(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        words = "import('/web/words.js').then((words) => ({}))"
+        because = {"speculative_cost_s": 8.7, "baseline_cost_s": 3.24, "baseline_out": "down", "policy": "marginal"}
+        decision = json.dumps({"role": "speculative", "because": because})
+        told = words.format(f"[words.cost({decision}.because, 'baseline'), words.difference({decision})]")
+        assert await tab.run(told) == ["down then", ""], "what was down would have cost nothing that counts"
+        told = words.format("[words.duration(19.04), words.duration(19.6), words.pace(1.04), words.pace(0.99)]")
+        assert await tab.run(told) == ["19 s", "19.6 s", "4 % longer for a token than measured", "as measured"]
+
+
 @pytest.mark.parametrize("width", [360, 900, 1440])
 async def test_no_sentence_is_cut(browser: Browser, tmp_path: Path, width: int) -> None:
     """The longest that there are: nothing of them is hidden without a sign."""
