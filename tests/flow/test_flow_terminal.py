@@ -66,7 +66,7 @@ async def test_a_request_that_no_backend_had_room_for_is_explained(capsys: pytes
         _, told = await said(stage, capsys, "explain", "refused")
         gate.set()
         await asyncio.gather(*running)
-    assert "It failed after" in told and "with status 429" in told
+    assert "It was refused after" in told and "with status 429" in told
     assert "no backend had room and queue.max_waiting requests waited already (queue_full)" in told
 
 
