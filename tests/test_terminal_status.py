@@ -64,6 +64,7 @@ def test_the_page_has_what_a_person_wants_to_know_within_80_columns() -> None:
     ("changes", "words"),
     [
         ({"ready": False}, "serving, NOT READY"),
+        ({"troubles": [{"code": "down", "message": "Baseline is down.", "severe": True}]}, "! Baseline is down."),
         ({"backends": [{"role": "speculative", **BACKEND, "up": False, "circuit": "open"}]}, "DOWN    open"),
         ({"backends": [{"role": "speculative", **BACKEND, "up": None}]}, "unknown"),
         ({"backends": [{"role": "speculative", **BACKEND, "draining": True}]}, "draining"),

@@ -53,6 +53,8 @@ def page(url: str, told: dict[str, Any], width: int) -> list[str]:
     lines = [f"Crossover {plain(told.get('version'))} at {plain(url)}: {plain(told['phase'])}, {ready}"]
     if told.get("sentence"):
         lines += labelled("", plain(told["sentence"], 1000), width, 0)
+    for trouble in told.get("troubles") or ():
+        lines += labelled("!", plain(trouble["message"], 1000), width, 2)
     lines += ["", *columns([_HEAD, *(_backend(each) for each in told["backends"])]), ""]
     for label, text in _notes(told):
         lines += labelled(label, text, width)

@@ -151,7 +151,7 @@ def test_json_is_told_in_ascii_and_says_the_same(capsys: pytest.CaptureFixture[s
     told = {**STATUS, "engines": {"speculative": {"model": EVIL + "\U0001f600\u4e2d"}}}
     text = json.dumps(told, ensure_ascii=False, indent=2).replace("\n", "\r\n")
     sentences = {"sentences": [EVIL]}
-    with operators(status=(200, text.encode()), **{"explain/a": sentences}) as asked:
+    with operators(status=(200, text.encode()), decisions=sentences) as asked:
         assert status.show(asked.url, as_json=True) == 0
         said = capsys.readouterr().out
         assert explain.explain("a", asked.url, as_json=True) == 0
