@@ -22,7 +22,7 @@ MAX_SHARE_APART, MAX_TIME_APART = 0.025, 0.04
     [
         Scene(GLM, Placement.SEPARATE, "marginal", (0.3, 0.7), 1, 90, 30),
         Scene(GLM, Placement.SHARED, "threshold", (0.2, 0.6), 1, 90, 30),
-        Scene(GLM, Placement.SHARED, "consolidate", (0.7, 0.2), 1, 120, 80),
+        Scene(GLM, Placement.SHARED, "consolidate", (0.1, 0.7), 1, 120, 80),
     ],
     ids=lambda scene: scene.policy,
 )
