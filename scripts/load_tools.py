@@ -9,16 +9,16 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from loopback import free_port, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "out" / "load"
@@ -148,34 +148,14 @@ def prepare() -> None:
 @contextlib.contextmanager
 def demo() -> Iterator[str]:
     """The address of the demo: a proxy and its two embedded engines."""
-    port, admin = _free(), _free()
+    port, admin = free_port(), free_port()
     command = ["serve", "--port", str(port), "--admin-port", str(admin), "--log-level", "error"]
     with subprocess.Popen([sys.executable, "-P", "-m", "proxy", *command], cwd=ROOT) as serving:
         try:
-            _wait(port)
+            wait_for(port, START_WITHIN_S)
             yield f"http://127.0.0.1:{port}"
         finally:
             serving.terminate()
-
-
-def _free() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
-def _wait(port: int) -> None:
-    until_s = time.monotonic() + START_WITHIN_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-        except OSError:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 def table(found: dict[str, list[Report]]) -> Iterator[str]:

@@ -13,7 +13,6 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loopback import free_port, wait_for
 from real_pair import MODEL_NAME, ROOT, Pair
 
 OUT = ROOT / "out" / "peers"
@@ -218,7 +218,7 @@ def _ours(name: str) -> bool:
 def sides() -> Iterator[tuple[int, int]]:
     """The ports of an engine and of a proxy that sends everything to it."""
     with Pair("never") as pair, tempfile.TemporaryDirectory() as folder:
-        direct, proxied, admin = int(pair.urls["baseline"].rpartition(":")[2]), _free(), _free()
+        direct, proxied, admin = int(pair.urls["baseline"].rpartition(":")[2]), free_port(), free_port()
         settings = pair.settings(
             listen={"host": "127.0.0.1", "port": proxied},
             admin={"port": admin},
@@ -229,30 +229,10 @@ def sides() -> Iterator[tuple[int, int]]:
         config.write_text(json.dumps(settings))
         with subprocess.Popen([sys.executable, "-P", "-m", "proxy", "serve", str(config)], cwd=ROOT) as proxy:
             try:
-                _wait(proxied)
+                wait_for(proxied, START_WITHIN_S)
                 yield direct, proxied
             finally:
                 proxy.terminate()
-
-
-def _free() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
-def _wait(port: int) -> None:
-    until_s = time.monotonic() + START_WITHIN_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-        except OSError:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 # ---------------------------------------------------------------- telling
