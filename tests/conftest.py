@@ -19,9 +19,19 @@ STORM_S = 60.0
 OPS_S = 3.0
 
 
+class AwakeLoop(uvloop.Loop):
+    """uvloop, woken once in a while as it closes: seen once, the word of its last thread did not wake it, for ever."""
+
+    async def shutdown_default_executor(self) -> None:
+        ending = asyncio.ensure_future(super().shutdown_default_executor())
+        while not ending.done():
+            await asyncio.wait([ending], timeout=5.0)
+        await ending
+
+
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that `crossover serve` runs on: its transports are not asyncio's own, and behave otherwise at edges."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": AwakeLoop}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
