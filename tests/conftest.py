@@ -12,7 +12,12 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("crossover", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("crossover")
 
-LONGEST = ("test_storm", "test_leaks")
+# What is few tests and many seconds: storms, real engines, browsers, other programs, simulated hours.
+LONGEST = (
+    "cases/test_storm",
+    "cases/test_leaks",
+    *(f"tests/{kind}" for kind in ("real", "page", "ops", "clients", "simulate", "pair", "bench")),
+)
 # Long enough for some dozens of kills and reloads.
 STORM_S = 60.0
 # Of load before the dashboard's queries are asked (tests/ops): some scrapes of everything.
@@ -48,5 +53,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: begun last, one worker would be busy for a minute after the others have ended."""
-    items.sort(key=lambda item: not item.path.name.startswith(LONGEST))
+    """The longest files first: begun last, one worker would be busy for minutes after the others have ended."""
+
+    def rank(item: pytest.Item) -> int:
+        where = item.path.as_posix()
+        return next((place for place, name in enumerate(LONGEST) if f"/{name}" in where), len(LONGEST))
+
+    items.sort(key=rank)
