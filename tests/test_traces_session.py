@@ -4,11 +4,12 @@ import contextlib
 import gzip
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 import requests
+from fakes.threaded import Quiet, in_a_thread
 
 from proxy.traces import session
 from proxy.traces.session import CREDENTIALS, MAX_ANSWER_BYTES, Bounded
@@ -35,7 +36,7 @@ class Peer:
 def answering(answer: Callable[[Peer, BaseHTTPRequestHandler], None]) -> Iterator[Peer]:
     peer = Peer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -44,21 +45,12 @@ def answering(answer: Callable[[Peer, BaseHTTPRequestHandler], None]) -> Iterato
             with contextlib.suppress(OSError):
                 answer(peer, self)
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    peer.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="peer", daemon=True)
-    thread.start()
-    try:
-        yield peer
-    finally:
-        peer.over.set()
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+    with in_a_thread(Handler, "peer") as port:
+        peer.url = f"http://127.0.0.1:{port}/v1/traces"
+        try:
+            yield peer
+        finally:
+            peer.over.set()
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from fakes.threaded import Quiet, in_a_thread
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
@@ -76,7 +77,7 @@ def collecting() -> Iterator[Collector]:
     collector = Collector()
     collector.gate.set()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             assert self.path == "/v1/traces", self.path
@@ -86,17 +87,6 @@ def collecting() -> Iterator[Collector]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    collector.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="collector", daemon=True)
-    thread.start()
-    try:
+    with in_a_thread(Handler, "collector") as port:
+        collector.url = f"http://127.0.0.1:{port}/v1/traces"
         yield collector
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()

@@ -2,10 +2,11 @@
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from fakes.threaded import Quiet, in_a_thread
 
 BACKEND = {
     "in_flight": 3,
@@ -60,7 +61,7 @@ def operators(**answers: Any) -> Iterator[Operators]:
     """A port that answers /status and what else is named (`history` for /history)."""
     scene = Operators(0, {"/status": STATUS, **{f"/{name}": value for name, value in answers.items()}})
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             scene.asked.append(self.path)
             found = scene.answers.get(self.path.partition("?")[0], (404, {"error": "no such path"}))
@@ -71,17 +72,6 @@ def operators(**answers: Any) -> Iterator[Operators]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    scene.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="operators", daemon=True)
-    thread.start()
-    try:
+    with in_a_thread(Handler, "operators") as port:
+        scene.url = f"http://127.0.0.1:{port}"
         yield scene
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
