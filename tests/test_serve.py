@@ -7,7 +7,6 @@ import re
 import resource
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from fakes.interpreter import ran
 from fakes.raw import ask, chat, request
 from fakes.until import until
 
@@ -142,9 +142,8 @@ sys.exit(serve.run(options(config=Path(sys.argv[2]))))
 
 @pytest.mark.parametrize("where", ["stop", "loop"])
 def test_a_file_that_hangs_does_not_keep_the_proxy_from_its_end(tmp_path: Path, where: str) -> None:
-    command = [sys.executable, "-c", HANGS, where, str(written(tmp_path))]
     path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    ended = subprocess.run(command, env=os.environ | path, capture_output=True, text=True, timeout=100, check=False)
+    ended = ran("-c", HANGS, where, written(tmp_path), env=os.environ | path)
     assert (ended.returncode, "a file that it reads or writes hangs" in ended.stderr) == (1, True), ended.stderr
 
 
