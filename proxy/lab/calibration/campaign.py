@@ -119,7 +119,8 @@ class Campaign:
         for arm in (arm for arm in self.aim.arms if arm is not Arm.ADAPTIVE):
             for context_tokens in self.aim.contexts:
                 began_s = self._stand.now_s()
-                pairs = await self._pairs(arm, *lengths(context_tokens))
+                most = self._facts[arm].most_context_tokens if arm in self._facts else None
+                pairs = await self._pairs(arm, *lengths(context_tokens, most))
                 found = prefill(arm, context_tokens, pairs)
                 if found is None:
                     break  # what fails on one length may cost as long on each

@@ -18,14 +18,19 @@ LEAST_LONG_TOKENS = 2048
 # the chat's template.
 SHORT_SHARE = 0.25
 
+# Of what an engine takes at most: a prompt comes out some per cent longer than it was asked for.
+MOST_SHARE = 0.9
+
 # Pairs of an arm and bucket: as many as narrow the interval to some per cent, but none is begun after this time.
 MAX_PAIRS = 6
 WITHIN_S = 12.0
 
 
-def lengths(context_tokens: int) -> tuple[int, int]:
-    """The tokens of a short and a long prompt for one bucket of context."""
+def lengths(context_tokens: int, most: int | None = None) -> tuple[int, int]:
+    """The tokens of a short and a long prompt for one bucket of context, on an engine that takes `most`."""
     long = max(LEAST_LONG_TOKENS, context_tokens)
+    if most is not None:
+        long = min(long, round(MOST_SHARE * most))
     return round(SHORT_SHARE * long), long
 
 
