@@ -98,6 +98,24 @@ def test_the_truth_lies_in_the_intervals_and_costs_less_than_a_minute(name: str)
     assert inside >= 34  # of 40; 38 are to be expected
 
 
+class Slow(VirtualStand):
+    """A stand whose engines take a hundred tokens in a second, as on a processor."""
+
+    asked: list[int]
+
+    async def first_token(self, arm: Arm, prompt_tokens: int) -> FirstToken | None:
+        self.asked = [*getattr(self, "asked", []), prompt_tokens]
+        return FirstToken(prompt_tokens, 0.05 + prompt_tokens / 100.0)
+
+
+async def test_a_slow_engine_is_asked_short_prompts_unless_the_bucket_is_long() -> None:
+    for context, longest in ((128, 512), (512, 512), (1024, 2048), (8192, 8192)):
+        stand = Slow(curves.find("seed"), 1)
+        (one, other) = await Campaign(replace(AIM, contexts=(context,)), stand, {})._measured_prefills()
+        assert one.tok_s == other.tok_s == pytest.approx(100.0)
+        assert max(stand.asked) == longest
+
+
 class Silent(VirtualStand):
     """A stand whose speculative engine streams nothing."""
 
