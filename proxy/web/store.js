@@ -38,6 +38,13 @@ export function add(row) {
   return true;
 }
 
+/** Take the counts of the last row into the state, which comes seconds apart: the page tells one number of a thing. */
+export function freshen() {
+  const last = (name) => store.columns[name]?.at(-1);
+  store.state.waiting = last("waiting") ?? store.state.waiting;
+  for (const backend of store.state.backends) backend.in_flight = last(`${backend.role}_in_flight`) ?? backend.in_flight;
+}
+
 /** Add decisions as the stream tells them. */
 export function decide({ shown }) {
   store.decisions = [...shown, ...store.decisions].slice(0, MAX_DECISIONS);

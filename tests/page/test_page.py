@@ -23,6 +23,7 @@ from fakes.until import until
 from proxy.model import CircuitState, Role
 from proxy.routing.breaker import Circuit
 from proxy.routing.health import Evidence
+from proxy.watch.due import Due
 from proxy.watch.history import COLUMNS, row
 
 MAX_WEIGHT_BYTES = 300 * 1024
@@ -179,6 +180,20 @@ async def test_what_was_found_in_the_history_stays_as_more_comes(browser: Browse
         assert "The load rose from 16 to 32 in flight." in told[-1][2]
 
 
+async def test_the_cards_count_what_the_rows_count_before_the_state_comes_again(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        turn(stage)
+        monkeypatch.setattr(Due, "turn", lambda *_: False)
+        card = "document.querySelector('.card.baseline [data-name=\"Sequences in flight\"]').textContent"
+        await tab.until(f"{card}.startsWith('0 of 256')")
+        with stage.app.desk.ledger.open(stage.app.desk.backend(Role.BASELINE).book, 3):
+            turn(stage)
+            await tab.until(f"{card}.startsWith('3 of 256')")
+
+
 async def test_what_is_wrong_comes_first_and_is_in_the_header(browser: Browser, tmp_path: Path) -> None:
     async with shown(browser, tmp_path) as (stage, tab):
         await open_page(tab, stage.app)
@@ -288,7 +303,7 @@ async def test_no_sentence_is_cut(browser: Browser, tmp_path: Path, width: int) 
             "its share bit by bit; 100 requests wait for room."
         )
         kept = stage.app.status
-        stage.app.status = lambda: {**kept(), "sentence": longest}  # type: ignore[method-assign]
+        stage.app.watch._status = lambda: {**kept(), "sentence": longest}
         turn(stage, 6)
         await tab.until(f"{text('now')}.includes('100 requests wait for room')")
         assert await tab.run(CUT) == []
