@@ -254,10 +254,11 @@ class App:
 
     def status(self) -> dict[str, Any]:
         """State and facts, and the reading they are of."""
-        learning, reading = self.desk.learning, self.reading()
+        learning, reading, sources = self.desk.learning, self.reading(), self.settings.sources
         now = present(self.desk, reading, self.phase, max_waiting=self.admission.rules.max_waiting)
         return {
             "version": __version__,
+            "config_file": None if sources.file is None else str(sources.file),
             "phase": self.phase,
             "policy": self.desk.rules.effective_policy,
             "pinned": self.desk.rules.operator_pin,
@@ -267,7 +268,7 @@ class App:
             "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
             "sentence": telling.now(now),
             "troubles": [each._asdict() for each in telling.troubles(now)],
-            "verdict": config.sentences(self.settings.sources.curves),
+            "verdict": config.sentences(sources.curves),
             "dropped_in_flight": self._dropped(),
             **{name: getattr(reading, name) for name in READING},
         }

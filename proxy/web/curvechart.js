@@ -3,7 +3,7 @@
 
 import { make, mark, say } from "./dom.js";
 import { axisOf, colours, hatched, shape } from "./paint.js";
-import { length, mean, store } from "./store.js";
+import { configFile, length, mean, store } from "./store.js";
 import { figure, ROLES } from "./words.js";
 
 const SEEN = 900; // samples that are shown as dots: a quarter of an hour
@@ -71,7 +71,7 @@ export class CurveChart {
     if (!contexts.length) {
       return (
         "Nothing was measured here: small shapes are what the last quarter of an hour has shown. " +
-        "scripts/calibrate crossover.yaml measures both backends and says where they cross; name its curves.yaml as routing.curves_file."
+        `scripts/calibrate ${configFile()} measures both backends and says where they cross; name its curves.yaml as routing.curves_file.`
       );
     }
     const band = this.#measured?.band;

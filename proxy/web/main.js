@@ -192,8 +192,7 @@ async function setSpan(seconds) {
 const THEMES = ["auto", "light", "dark"];
 
 function setTheme(theme) {
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
+  globalThis.wear(theme);
   say(at("theme"), `Theme: ${theme}`);
   try {
     localStorage.setItem("theme", theme);
@@ -208,10 +207,9 @@ function setTheme(theme) {
 
 for (const radio of document.querySelectorAll("input[name=span]")) radio.addEventListener("change", () => setSpan(radio.value));
 at("theme").addEventListener("click", () => {
-  const now = document.documentElement.dataset.theme ?? "auto";
-  setTheme(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
+  setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.choice) + 1) % THEMES.length]);
 });
-say(at("theme"), `Theme: ${document.documentElement.dataset.theme ?? "auto"}`);
+say(at("theme"), `Theme: ${document.documentElement.dataset.choice}`);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => length() && (charts.build(), curve.build()));
 document.addEventListener("visibilitychange", () => !document.hidden && length() && (charts.draw(), curve.draw(), tellAll(), nowAndThen()));
 

@@ -55,6 +55,9 @@ export function note(entry) {
   store.entries = [entry, ...store.entries].slice(0, MAX_ENTRIES);
 }
 
+/** How the configuration's file is called. */
+export const configFile = () => store.state?.config_file ?? "crossover.yaml";
+
 /** How many samples there are. */
 export const length = () => store.columns.at_s?.length ?? 0;
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest_asyncio
 from fakes.browser import Browser, Tab, browsing
 from fakes.curves import measured, write
 from fakes.held import Held
-from fakes.pages import audited, click, need_browser, open_page, outside, shifted, text
+from fakes.pages import READY, audited, click, need_browser, open_page, outside, shifted, text
 from fakes.proxy import running
 from fakes.raw import RawClient, ask, chat, request
 from fakes.stage import Stage, staged
@@ -307,6 +308,33 @@ async def test_no_sentence_is_cut(browser: Browser, tmp_path: Path, width: int) 
         turn(stage, 6)
         await tab.until(f"{text('now')}.includes('100 requests wait for room')")
         assert await tab.run(CUT) == []
+
+
+async def test_advice_names_the_file_that_the_operator_has(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path, routing={}) as (stage, tab):
+        settings = stage.app.settings
+        stage.app.settings = settings.read_from(replace(settings.sources, file=Path("/etc/pair.yaml")))
+        await open_page(tab, stage.app)
+        for part in ("verdict-more", "curve"):
+            assert "scripts/calibrate /etc/pair.yaml measures both backends" in await tab.run(text(part))
+
+
+async def test_the_theme_is_the_systems_until_one_is_chosen(browser: Browser, tmp_path: Path) -> None:
+    paper = "getComputedStyle(document.body).getPropertyValue('--paper').trim()"
+    async with shown(browser, tmp_path) as (stage, tab):
+        await tab.prefer("dark")
+        await open_page(tab, stage.app)
+        assert await tab.run(paper) == "#17202a"
+        await tab.prefer("light")
+        await tab.until(f"{paper} === '#ffffff'")
+        for theme, ground in (("light", "#ffffff"), ("dark", "#17202a")):
+            await tab.run(click("#theme"))
+            assert await tab.run(text("theme")) == f"Theme: {theme}"
+            assert await tab.run(paper) == ground
+        await tab.open(f"http://127.0.0.1:{stage.app.admin_port}/")
+        await tab.until(f"{READY} && {text('theme')} === 'Theme: dark' && {paper} === '#17202a'")
+        await tab.run(click("#theme"))
+        await tab.until(f"{paper} === '#ffffff'")
 
 
 @pytest.mark.parametrize("policy", ["threshold", "overflow", "consolidate", "pinned"])
