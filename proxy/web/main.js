@@ -166,7 +166,8 @@ function again() {
   lookedAt = performance.now();
   get("curves")
     .then((curves) => {
-      const changed = JSON.stringify(curves.contexts) !== JSON.stringify(store.curves?.contexts);
+      const measured = ({ contexts, learned } = {}) => JSON.stringify([contexts, Boolean(learned)]);
+      const changed = measured(curves) !== measured(store.curves ?? {});
       store.curves = curves;
       if (changed) curve.build();
     })

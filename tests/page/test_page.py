@@ -310,6 +310,32 @@ async def test_no_sentence_is_cut(browser: Browser, tmp_path: Path, width: int) 
         assert await tab.run(CUT) == []
 
 
+async def test_speeds_that_live_traffic_has_taught_are_drawn_beside_the_measured_ones(
+    browser: Browser, tmp_path: Path
+) -> None:
+    drawn = """Promise.all([import('/web/curvechart.js'), import('/web/store.js')]).then(([{ CurveChart }]) => {
+        const chart = new CurveChart(document.createElement('div'));
+        chart.build();
+        return chart.u.data;
+    })"""
+    legend = "[...document.querySelectorAll('#curve .mark.learned')].map((m) => getComputedStyle(m).visibility)"
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        assert await tab.run(legend) == ["hidden", "hidden"], "what is as measured is drawn once"
+        assert (await tab.run(drawn))[3:] == [[None, None], [None, None]]
+        told = stage.app.curves()
+        [context] = told["learned"]["contexts"]
+        context["speculative"] = [{"in_flight": 5.0, "tok_s": 125.0}, {"in_flight": 6.0, "tok_s": 123.0}]
+        stage.app.curves = lambda: told  # type: ignore[method-assign]
+        stage.app.watch.note("reload", "Whatever makes the page ask again.")
+        turn(stage)
+        await tab.until(f"({legend})[0] === 'visible'")
+        assert await tab.run(legend) == ["visible", "hidden"]
+        xs, speculative, _, learned, other = await tab.run(drawn)
+        assert (xs, speculative) == ([5, 6, 7], [250, None, 240])
+        assert (learned, other) == ([125, 123, None], [None, None, None])
+
+
 async def test_advice_names_the_file_that_the_operator_has(browser: Browser, tmp_path: Path) -> None:
     async with shown(browser, tmp_path, routing={}) as (stage, tab):
         settings = stage.app.settings
