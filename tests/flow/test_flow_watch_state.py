@@ -14,7 +14,7 @@ from fakes.until import until
 
 from proxy import watch
 from proxy.model import Role
-from proxy.watch.due import CALM_TURNS
+from proxy.watch.due import EVERY_TURNS
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ async def reading(stage: Stage) -> AsyncIterator[Reader]:
     ):
         reader = Reader(stage, answer)
         await reader.begin()
-        await reader.turns(CALM_TURNS + 1)  # what the start brought is told
+        await reader.turns(EVERY_TURNS + 1)  # what the start brought is told
         yield reader
 
 
@@ -74,14 +74,14 @@ def counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_in_calm_a_fifth_of_the_turns_makes_a_whole_status(monkeypatch: pytest.MonkeyPatch) -> None:
     async with staged() as stage, reading(stage) as reader:
         made = counted(stage, monkeypatch)
-        assert await reader.turns(10 * CALM_TURNS) == 10
+        assert await reader.turns(10 * EVERY_TURNS) == 10
         assert len(made) == 10
 
 
 async def test_it_is_made_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     async with staged() as stage, reading(stage) as one, reading(stage), reading(stage):
         made = counted(stage, monkeypatch)
-        await one.turns(10 * CALM_TURNS)
+        await one.turns(10 * EVERY_TURNS)
         assert len(made) == 10
 
 
@@ -113,12 +113,12 @@ async def test_requests_that_wait_are_in_the_state_of_the_next_turn() -> None:
         assert [each["code"] for each in reader.states[-1]["troubles"]] == ["waiting"]
         held.opened.set()
         await until(lambda: stage.in_flight == 0)
-        await reader.turns(CALM_TURNS)
+        await reader.turns(EVERY_TURNS)
         assert reader.states[-1]["troubles"] == []
 
 
 async def test_what_nothing_tells_of_is_in_the_state_five_turns_later() -> None:
     async with staged() as stage, reading(stage) as reader:
         stage.app.reload_failed = True
-        await reader.turns(CALM_TURNS)
+        await reader.turns(EVERY_TURNS)
         assert reader.states[-1]["reload_failed"] is True

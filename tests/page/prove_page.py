@@ -56,7 +56,8 @@ async def measured(options: argparse.Namespace) -> dict[str, Any]:
         page = f"http://127.0.0.1:{admin_port}/"
         async with running("load", f"http://127.0.0.1:{port}", "--concurrency", WALK, "--ramp", *_lasting(options)):
             met = await looked_at(browser, page, options)
-        lasting = str(options.turns * 2 * (options.turn_s + 3) + 30)
+        # On a busy machine to open the page takes a while; it is ended when all is measured.
+        lasting = str(options.turns * 2 * (options.turn_s + 12) + 60)
         load = ("load", f"http://127.0.0.1:{port}", "--concurrency", STEADY, "--duration", lasting)
         async with running(*load), demo(options.policy) as (_, __, idle_port):
             cost = await costs(browser, page, f"http://127.0.0.1:{idle_port}/", process.pid, options)
