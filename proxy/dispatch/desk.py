@@ -27,7 +27,7 @@ from proxy.model import (
     Traits,
     Whereabouts,
 )
-from proxy.routing import blackhole, breaker, policy, retries
+from proxy.routing import blackhole, breaker, consolidate, policy, retries
 from proxy.routing.affinity import Wait
 from proxy.routing.breaker import Event
 from proxy.routing.demand import withdrawn
@@ -188,6 +188,7 @@ class Desk(Sight):
         corrected = self.learning.turn(self.rules, self.backends, now_s)
         if corrected is not None:
             self.rules = corrected
+        self._favour(self.learning.favour(self.rules, self.regime, self.backends, now_s), now_s)
         if self.learning.harm.suspended != suspensions:
             why = self.learning.harm.last
             role, numbers = (None, {}) if why is None else (why.role, why.numbers())
@@ -233,6 +234,13 @@ class Desk(Sight):
     def _fresh_learning(self) -> Learning | None:
         rules = self.rules
         return Learning(rules, self.clock()) if self.plan.learns and learns(rules) else None
+
+    def _favour(self, role: Role | None, now_s: float) -> None:
+        """Give the favour to a role that is tried, or take it back."""
+        regime = self.regime
+        if role is not None and role is not regime.role:
+            demand = consolidate.settled(self.rules, regime.role, regime.demand)
+            self._enter(regime._replace(role=role, since_s=now_s, demand=demand))
 
     def _go_on_learning(self, old: Plan) -> None:
         """Keep what was learned beside the same curves of the same engines; begin anew beside others."""

@@ -254,6 +254,8 @@ def _learned() -> Schema:
         "suspensions": whole("How often it was put aside."),
         "requests": whole("Requests that it saw."),
         "probes": whole("Of these, sent to the other backend to see how fast it is."),
+        "trials": whole("How often the other role was favoured on shared GPUs to see how fast it is."),
+        "tries": maybe(text("The role that is favoured for that now.")),
         "ratios": by_name(number("A factor."), "By how much a token takes longer than was measured."),
     }
     evidence = record(

@@ -92,6 +92,14 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
     return demand, gains and _pays(role, demand, burst, here - there, smoothed * there, BURST_LASTS_S)
 
 
+def expected(rules: Rules, demand: Demand, asked: float) -> tuple[float, float]:
+    """How many would be in flight in the mean if either backend served all of `asked` tok/s, speculative first."""
+    assert rules.paces is not None
+    prompts = demand.prompt_tok_s / demand.tok_s if demand.tok_s else 0.0
+    first, second = rules.paces.at_context(demand.context_tokens)
+    return first.alone(asked, prompts), second.alone(asked, prompts)
+
+
 def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
     """`demand` as it is to be seen after `left` has lost the favour: with as many in flight as the other one would
     hold. Those that still run out where they were would be taken for demand."""
