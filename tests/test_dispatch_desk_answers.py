@@ -121,6 +121,24 @@ def test_prompts_that_no_engine_has_read_push_nothing_off_a_shelf() -> None:
     assert shelf.held(other.prefix) == 9
 
 
+# ---------------------------------------------------------------- how long answers are
+
+
+def test_how_long_an_answer_was_counts_once_those_asked_before_it_have_ended_on_either_engine() -> None:
+    rig = Rig(policy=Policy.OVERFLOW, leave_at=1, enter_at=0)
+    expected = [rig.desk.answers.expected(ROUTE)]
+    places = []
+    for _ in range(3):
+        places.append(placed(rig, SHORT))
+        rig.now_s += 1.0
+    assert [place.backend.role for place in places] == [SPECULATIVE, BASELINE, BASELINE]
+    for place in (places[1], places[0], places[2]):
+        rig.finish(place)
+        rig.desk.heard(facts(place, SHORT, Usage(100, 16)))
+        expected.append(rig.desk.answers.expected(ROUTE))
+    assert expected[0] == expected[1] > expected[2] > expected[3]
+
+
 # ---------------------------------------------------------------- after a reload
 
 
