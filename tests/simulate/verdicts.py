@@ -33,9 +33,13 @@ class Written(NamedTuple):
 Runs = Mapping[Cell, Sequence[Score]]
 
 
-def hardest(first: Mapping[Contest, Score], count: int) -> list[Contest]:
-    """The contests in which the policy is furthest above the better of both engines alone."""
-    above = {each: _above_static(each.placement, [score]).mean for each, score in first.items() if not each.whole}
+def hardest(seen: Mapping[Contest, Score], count: int) -> list[Contest]:
+    """The contests, of one seed each, in which the policy is furthest above the better of both engines alone over all
+    seeds."""
+    runs: dict[Contest, list[Score]] = {}
+    for contest, score in seen.items():
+        runs.setdefault(contest._replace(seed=1), []).append(score)
+    above = {each: _above_static(each.placement, scores).mean for each, scores in runs.items()}
     return sorted(above, key=lambda each: -above[each])[:count]
 
 
@@ -52,6 +56,7 @@ def report(made: Mapping[str, Any], exact: Mapping[Case, Exact], contests: Mappi
         "",
         f"Made by scripts/prove_policies on {made['date']}; {made['requests']} requests count in each run, more where",
         "load comes and goes. Intervals are of 95 %, over the seeds that are told; a single seed has none.",
+        *(f"Not run for want of time: {what}." for what in made["missing"]),
         "",
         *_gates(exact, runs),
         "",
