@@ -134,6 +134,8 @@ def test_a_change_is_made_once_it_was_due_at_every_look_for_a_second() -> None:
     assert roles([due] * 13).index(BASELINE) == STANDS_S / LOOK_S
     assert roles([due] * 4 + [calm] + [due] * 8).index(BASELINE) == 5 + STANDS_S / LOOK_S
     assert BASELINE not in roles(([due] * 4 + [calm]) * 2 + [calm] * 3)
+    assert roles([due] + [1000.0] * 12).index(BASELINE) == STANDS_S / LOOK_S, "a demand beyond both tells nothing else"
+    assert BASELINE not in roles([1000.0] * 13)
     sinking = [due - number for number in range(13)]  # as a mean does from one request to the next
     assert roles(sinking).index(BASELINE) == STANDS_S / LOOK_S, "and it need not be a new height at each"
 

@@ -112,6 +112,10 @@ def _due(  # noqa: PLR0917 - a look makes it
     """
     here, there = held
     role = regime.role
+    if (
+        again and here >= MAX_LISTED and there >= MAX_LISTED
+    ):  # two queues without end speak against nothing found before
+        return True
     if here >= (1.0 + MIN_GAIN) * there and _pays(
         role, demand, asked, here - there, smoothed * there, LASTS_S, again=again
     ):

@@ -99,6 +99,7 @@ class PlainDesk:
                 wise = demand.due_at_s < inf or owed > costs or highest or ours - theirs >= 512
                 saves = (ours - theirs) * lasts_s > costs
                 pays = pays or (wise and saves and ours >= least * theirs)
+            pays = pays or (demand.due_at_s < inf and min(one.alone(asked, prompts) for one in (here, there)) >= 512)
             settled = there.alone(asked, prompts)
             may = pays and now_s - before.since_s >= self.dwell_s
             due_at_s = min(demand.due_at_s, now_s) if may else inf
