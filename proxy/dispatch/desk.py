@@ -166,7 +166,7 @@ class Desk(Sight):
             self.learning.heard(facts if same else facts._replace(decision=None), self.backends, now_s)
         if facts.outcome is not _FINISHED:
             return
-        self.answers.heard(facts.route, usage.completion_tokens / traits.weight, traits.max_tokens)
+        self._measured_answer(facts, now_s)
         if decision is None or backend is None:
             return
         shelf = backend.shelf
@@ -251,6 +251,15 @@ class Desk(Sight):
         else:
             self.learning.measured = self.rules
             self.rules = self.learning.applied(self.rules, self.clock())
+
+    def _measured_answer(self, facts: RequestFacts, now_s: float) -> None:
+        """Take in how long an answer was, in its turn."""
+        tokens, limit = facts.usage.completion_tokens / facts.traits.weight, facts.traits.max_tokens
+        asked_at_s = now_s if facts.decision is None else facts.decision.regime.smoothed_at_s
+        first, second = self._speculative.book, self._baseline.book
+        oldest_at_s = min(first.oldest_at_s(now_s), second.oldest_at_s(now_s))
+        in_flight = first.requests + second.requests
+        self.answers.ended(asked_at_s, facts.route, tokens, limit, oldest_at_s=oldest_at_s, in_flight=in_flight)
 
     def _decide_by_counts(self, traits: Traits, route: str, now_s: float, where: Whereabouts) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""
