@@ -9,7 +9,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import uvloop
@@ -29,6 +30,10 @@ M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 128 * 1024
 NEW_OBJECTS_A_LOOK = 20_000
 # The last of the three standard streams, by its descriptor.
 STDERR = 2
+# What ends once nothing is in flight (ports, last lines, last spans) has limits of its own that add up to less than
+# half of it. Beyond it a thread waits for a disk that hangs, and would for ever.
+END_WITHIN_S = 20.0
+OVERDUE = b"the proxy has not ended: a file that it reads or writes hangs; ended without it\n"
 OVERRIDES = {
     "host": "listen.host",
     "port": "listen.port",
@@ -43,11 +48,15 @@ def run(options: argparse.Namespace) -> int:
     _raise_file_limit()
     _return_large_blocks()
     _fill_standard_streams()
-    with logs.written_aside(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with logs.written_aside():
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         try:
             return runner.run(_run(options))
         except KeyboardInterrupt:
             return OK  # before the proxy took signals: nothing was served yet
+        finally:
+            with _ending_in_time():
+                runner.close()
 
 
 async def _run(options: argparse.Namespace) -> int:
@@ -102,7 +111,7 @@ async def serve(
         await app.start()
     except ConfigError as error:
         logger.error("start_failed", message=error.message)
-        await app.stop()
+        await _stop(app)
         return FAILED
     collect_from_here()
     if greet is not None:
@@ -112,8 +121,31 @@ async def serve(
         await _until_signalled(app, signals)
     finally:
         await tasks.end(watcher)
-        await app.stop()
+        await _stop(app)
     return OK
+
+
+async def _stop(app: App) -> None:
+    with _ending_in_time():
+        await app.stop()
+
+
+@contextlib.contextmanager
+def _ending_in_time() -> Iterator[None]:
+    """End the process, as one that failed, where its block is not over within END_WITHIN_S."""
+    overdue = threading.Timer(END_WITHIN_S, _end_at_once)
+    overdue.daemon = True
+    overdue.start()
+    try:
+        yield
+    finally:
+        overdue.cancel()
+
+
+def _end_at_once() -> None:
+    with contextlib.suppress(OSError):
+        os.write(STDERR, OVERDUE)
+    os._exit(FAILED)
 
 
 def _reloading(app: App, via: str) -> Callable[[], Awaitable[None]]:

@@ -2,10 +2,12 @@
 seeds the storms are."""
 
 import asyncio
+import faulthandler
 from collections.abc import Callable, Mapping
 
 import pytest
-import uvloop
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+from fakes.loops import EndingLoop
 from hypothesis import HealthCheck, settings
 
 # Machines are shared and noisy: an example's time says nothing about the code.
@@ -24,19 +26,17 @@ STORM_S = 60.0
 OPS_S = 3.0
 
 
-class AwakeLoop(uvloop.Loop):
-    """uvloop, woken once in a while as it closes: seen once, the word of its last thread did not wake it, for ever."""
-
-    async def shutdown_default_executor(self) -> None:
-        ending = asyncio.ensure_future(super().shutdown_default_executor())
-        while not ending.done():
-            await asyncio.wait([ending], timeout=5.0)
-        await ending
-
-
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that `crossover serve` runs on: its transports are not asyncio's own, and behave otherwise at edges."""
-    return {"uvloop": AwakeLoop}
+    return {"uvloop": EndingLoop}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """pytest counts a test's time no longer once it has failed, and what ends it then may hang as well."""
+    limit_s = float(node.config.getini("faulthandler_timeout") or 0)
+    if isinstance(node, pytest.Item) and limit_s:
+        faulthandler.dump_traceback_later(limit_s, file=node.config.stash[fault_handler_stderr_fd_key], exit=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

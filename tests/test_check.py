@@ -4,14 +4,13 @@ import argparse
 import asyncio
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from fakes.curves import NAME, context, measured, one_sided, write
 from fakes.engine import FakeEngine
+from fakes.interpreter import ran
 
 from proxy import check
 
@@ -223,6 +222,5 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as gone:
-        command = [sys.executable, "-m", "proxy", "check", "--offline", str(path)]
-        ended = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, check=False)
-    assert (ended.returncode, ended.stderr) == (0, b"")
+        ended = ran("-m", "proxy", "check", "--offline", path, stdout=gone)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,12 +1,10 @@
 """The desk beside one written the long way: the short cuts that most requests take change no decision and no count."""
 
-import sys
-from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import pytest
+from fakes.counted import calls_of
 from fakes.plain_desk import PlainDesk
 from fakes.rig import BASELINE, Rig
 from fakes.speeds import bucket, curves, of_both
@@ -250,23 +248,6 @@ MAX_CALLS = 48
 MAX_CALLS_BY_CURVES = 73
 
 
-def calls_of(act: Callable[[], None]) -> int:
-    """How many Python functions `act` calls, itself among them."""
-    count = 0
-
-    def note(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        act()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
 def busy_desk(policy: Policy, curves: Curves | None) -> tuple[Desk, Admission]:
     """All is well with two engines that have said what they are, and some tens of requests are in flight."""
     rig = Rig(limits=(64, 64), policy=policy, curves=curves, leave_at=16, enter_at=8, smoothing_s=2.0)
@@ -298,5 +279,5 @@ def test_a_request_passes_the_desk_with_few_calls_when_all_is_well(policy: Polic
 
     if policy is Policy.CONSOLIDATE:
         pass_one()  # it looks at both backends once in a quarter second: 14 calls more
-    assert calls_of(pass_one) <= (MAX_CALLS if curves is None else MAX_CALLS_BY_CURVES)
+    assert calls_of(pass_one).total() <= (MAX_CALLS if curves is None else MAX_CALLS_BY_CURVES)
     assert set(ended) == {Outcome.FINISHED}

@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fakes.interpreter import ran
 
 from proxy.__main__ import main
 from proxy.errors import ConfigError
@@ -122,18 +121,15 @@ def test_the_extra_is_what_pyproject_says() -> None:
 def test_listing_and_showing_load_neither_scipy_nor_matplotlib() -> None:
     code = "import sys; from proxy.__main__ import main; main(['curves', 'list']); main(['curves', 'show', 'seed']); "
     code += "sys.stderr.write(str([name for name in ('scipy', 'numpy', 'matplotlib') if name in sys.modules]))"
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert said.stderr == "[]"
+    assert ran("-c", code).stderr == "[]"
 
 
 def test_a_reader_that_has_had_enough_is_no_failure() -> None:
-    command = [sys.executable, "-m", "proxy", "curves", "show", "seed"]
-    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
-    process = subprocess.Popen(command, cwd=ROOT, env=buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.close()
-    _, complaint = process.communicate()
-    assert (process.returncode, complaint) == (0, b"")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        ended = ran("-m", "proxy", "curves", "show", "seed", stdout=gone, env={**os.environ, "PYTHONUNBUFFERED": ""})
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_bad_usage_has_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import sys
 import time
@@ -24,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 Style = Literal["json", "text"]
 # A gathering that ends by being told alone.
 ENDLESS_S = 1000.0
+# What a process says at its start takes a second or two of a quiet machine.
+COMES_WITHIN_S = 30.0
 
 
 class Pipe:
@@ -47,6 +50,13 @@ class Pipe:
         with open(self.reading, "rb", closefd=False) as reader:
             return reader.read()[self.filled :]
 
+    def read(self, most_bytes: int) -> bytes:
+        """The next bytes, waiting for them. AssertionError where none come, so that no thread waits for ever."""
+        ready, _, _ = select.select([self.reading], [], [], COMES_WITHIN_S)
+        got = os.read(self.reading, most_bytes) if ready else b""
+        assert got, "nothing more comes"
+        return got
+
     def leave(self, *ends: str) -> None:
         for end in ends:
             with contextlib.suppress(OSError):
@@ -65,7 +75,7 @@ def drained(pipe: Pipe, size_bytes: int) -> bytes:
     """The next bytes of a pipe, waiting for them."""
     got = b""
     while len(got) < size_bytes:
-        got += os.read(pipe.reading, size_bytes - len(got))
+        got += pipe.read(size_bytes - len(got))
     return got
 
 
@@ -188,7 +198,7 @@ def drained_to(pipe: Pipe, mark: bytes) -> bytes:
     """All that a pipe has up to the line with the mark."""
     got = b""
     while mark not in got:
-        got += os.read(pipe.reading, 65536)
+        got += pipe.read(65536)
     return got
 
 

@@ -3,14 +3,13 @@
 import contextlib
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from types import FrameType
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 import pytest
+from fakes.counted import calls_of
 from fakes.proxy import settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -200,23 +199,5 @@ async def test_ending_a_request_calls_few_functions() -> None:
         app.desk.on_decision(decision)
         well = FULL._replace(failure=None, first_failure=None, failure_status=None, first_failure_status=None)
         ended(well)
-        calls = called(lambda: (app.desk.on_decision(decision), ended(well)))
+        calls = calls_of(lambda: (app.desk.on_decision(decision), ended(well)), of_c=True)
     assert calls.total() <= MAX_CALLS, calls.most_common()
-
-
-def called(act: Any) -> Counter[str]:
-    """The functions that an act calls, by name."""
-    calls: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            calls[frame.f_code.co_qualname] += 1
-        elif event == "c_call":
-            calls[argument.__qualname__] += 1
-
-    sys.setprofile(count)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return calls

@@ -1,19 +1,16 @@
 """The command line: what it takes, what it says, and the exit code: 0 clean, 1 failed, 2 bad usage."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.interpreter import printed, ran
 
 from proxy import __version__, check, serve
 from proxy.__main__ import main
 from proxy.lab.calibration import extra
 from proxy.model import Placement
 from proxy.terminal import explain, status
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -108,14 +105,11 @@ def test_those_who_only_serve_load_no_laboratory() -> None:
     """Start-up time and memory are the operator's."""
     code = "import sys; from proxy.__main__ import _parser; _parser(['serve']); import proxy.serve; "
     code += "print([name for name in sys.modules if name.startswith(('proxy.lab', 'proxy.terminal'))])"
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    assert printed(code).strip() == "[]"
 
 
 def test_the_module_is_the_command() -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "proxy", "check", "missing.yaml"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    said = ran("-m", "proxy", "check", "missing.yaml")
     assert (said.returncode, said.stdout) == (1, "")
     assert said.stderr == "missing.yaml: cannot be read (No such file or directory); mend: check the path\n"
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import re
 import resource
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from fakes.interpreter import ran
 from fakes.raw import ask, chat, request
 from fakes.until import until
 
@@ -113,6 +115,36 @@ def test_an_interrupt_before_there_is_anything_to_drain_is_a_clean_end(monkeypat
 
     monkeypatch.setattr(serve, "_run", interrupted)
     assert serve.run(options()) == 0
+
+
+# What hangs for ever is a file on a disk that does; no program can end the thread that reads or writes it.
+HANGS = """
+import asyncio, sys, threading
+from pathlib import Path
+from proxy import serve
+from proxy.app import App
+from test_serve import options
+serve.END_WITHIN_S = 0.2
+async def hang(*_):
+    await asyncio.to_thread(threading.Event().wait)
+async def run(_):
+    asyncio.ensure_future(hang())
+    await asyncio.sleep(0)
+    return serve.OK
+async def at_once(*_): ...
+if sys.argv[1] == "stop":
+    App.stop, serve._until_signalled = hang, at_once
+else:
+    serve._run = run
+sys.exit(serve.run(options(config=Path(sys.argv[2]))))
+"""
+
+
+@pytest.mark.parametrize("where", ["stop", "loop"])
+def test_a_file_that_hangs_does_not_keep_the_proxy_from_its_end(tmp_path: Path, where: str) -> None:
+    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    ended = ran("-c", HANGS, where, written(tmp_path), env=os.environ | path)
+    assert (ended.returncode, "a file that it reads or writes hangs" in ended.stderr) == (1, True), ended.stderr
 
 
 # ---------------------------------------------------------------- what it takes of the machine

@@ -1,11 +1,10 @@
 """The queue: what a request costs that comes or ends while others wait, in calls, however many these are."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from types import FrameType
 
 import pytest
+from fakes.counted import calls_until
 from fakes.speeds import bucket, curves
 from fakes.until import turns
 from fakes.waiting import run
@@ -69,23 +68,6 @@ class Crowd:
         assert self.admission.waiting == 0
 
 
-async def calls_of(act: Callable[[], Awaitable[None]]) -> int:
-    """How many Python functions are called until `act` is over, those of the loop among them."""
-    count = 0
-
-    def note(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        await act()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
 def cost_beside(kind: str, many: int) -> int:
     """The calls of one request that comes, and of one that ends, while so many wait."""
     costs = []
@@ -102,7 +84,7 @@ def cost_beside(kind: str, many: int) -> int:
             await turns()
 
         await come_and_end()
-        costs.append(await calls_of(come_and_end))
+        costs.append(await calls_until(come_and_end))
         assert crowd.admission.waiting == many  # one came, and one was placed
         await crowd.leave()
 
@@ -159,7 +141,7 @@ def test_a_full_queue_is_not_gone_through_for_each_that_is_refused() -> None:
                 crowd.waiters.append(crowd.asks(SHORT._replace(asked=SPECULATIVE)))
                 await turns()
 
-            costs.append(await calls_of(refused))
+            costs.append(await calls_until(refused))
             assert crowd.waiters[-1].exception() is not None
             await crowd.leave()
 
@@ -191,7 +173,7 @@ def test_one_that_failed_once_costs_no_more_where_many_have(role: Role) -> None:
                 crowd.desk.settle(held.pop(), Outcome.FINISHED)
                 await turns()
 
-            costs.append(await calls_of(one_more))
+            costs.append(await calls_until(one_more))
             await crowd.leave()
 
         run(scenario)

@@ -399,6 +399,7 @@ async def test_caller_that_leaves_as_its_connection_is_made_waits_for_no_goodbye
 
     def shake_hands_and_hang() -> None:
         accepted, _ = listening.accept()
+        accepted.settimeout(LESS_THAN_SHUTDOWN_S)
         secured = context.wrap_socket(accepted, server_side=True)
         with socket.socket(fileno=secured.detach()) as wire, contextlib.suppress(ConnectionResetError):
             wire.settimeout(LESS_THAN_SHUTDOWN_S)
@@ -406,6 +407,7 @@ async def test_caller_that_leaves_as_its_connection_is_made_waits_for_no_goodbye
                 pass
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(LESS_THAN_SHUTDOWN_S)  # a thread that waits longer would keep the loop from its end
         upstream = Upstream(f"https://127.0.0.1:{listening.getsockname()[1]}", connect_s=5)
         engine = asyncio.ensure_future(asyncio.to_thread(shake_hands_and_hang))  # raises where it waits in vain
         await left_as_its_connection_is_made(upstream, monkeypatch)

@@ -27,6 +27,7 @@ async def test_bytes_that_the_other_kernel_holds_back_count_and_fall_as_they_are
         one.connect(listening.getsockname())
         other, _ = listening.accept()
         with other:
+            other.settimeout(10)
             one.setblocking(False)
             sent = 0
             with pytest.raises(BlockingIOError):

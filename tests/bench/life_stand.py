@@ -15,7 +15,7 @@ from unittest.mock import patch
 import aiohttp
 from bench.life_play import Played, Unlike, play
 from bench.life_scene import MAX_IN_FLIGHT, Scene
-from bench.processes import ENVIRONMENT, ROOT, die_with_parent, free_port
+from bench.processes import ENVIRONMENT, ROOT, free_port, prepared
 from fakes.leaping import LeapingSocketLoop
 from fakes.proxy import running
 
@@ -90,12 +90,11 @@ async def _engines(scene: Scene, seed: int) -> AsyncIterator[Mapping[Role, str]]
 @contextlib.asynccontextmanager
 async def _process(*command: str) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "proxy", *command),
+        *prepared((sys.executable, "-P", "-m", "proxy", *command)),
         cwd=ROOT,
         env=ENVIRONMENT,
         stdin=PIPE,
         stdout=PIPE,
-        preexec_fn=die_with_parent,
     )
     try:
         yield process

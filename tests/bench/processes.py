@@ -1,14 +1,13 @@
 """Processes as such: started on the right core, ended with what they started, gone when the measurement is killed."""
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.clocks import cores, family
@@ -17,7 +16,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = (sys.executable, "-P")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
 DOWN_WITHIN_S = 10.0
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+# A program of its own that becomes the one that is asked for, and no function for after the fork: one that is called in
+# the fork of a process with threads, as those of the tests are, may wait for ever for what a thread held. The first
+# number is PR_SET_PDEATHSIG of prctl(2), the second SIGKILL.
+_PREPARE = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if sys.argv[1]:
+    os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 class NotUp(Exception):
@@ -36,15 +44,15 @@ def started(
     folder: Path | None = None,
 ) -> "Iterator[subprocess.Popen[str]]":
     """One process on its core, in `folder`; ended when the block ends, with all that it has started."""
+    chosen = cores()
     process = subprocess.Popen(
-        command,
+        prepared(command, () if chosen is None else chosen[0 if measured else 1]),
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.DEVNULL if quiet else None,
         cwd=folder,
         env=environment,
         text=True,
-        preexec_fn=_prepared(measured),  # noqa: PLW1509 - this process has no threads
     )
     try:
         yield process
@@ -88,23 +96,11 @@ def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _prepared(measured: bool) -> Callable[[], None]:
-    """What a new process does before it becomes its program: it takes its core, so that a runtime which counts cores
-    sees one, and asks the kernel to be killed when the measurement is killed and can end nothing itself: a frozen
-    process would not hear anything less."""
-
-    def prepare() -> None:
-        die_with_parent()
-        chosen = cores()
-        if chosen is not None:
-            os.sched_setaffinity(0, chosen[0] if measured else chosen[1])
-
-    return prepare
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it is gone."""
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+def prepared(command: Sequence[str], on: Collection[int] = ()) -> list[str]:
+    """A command that first takes the cores `on`, so that a runtime which counts cores sees no others, and asks the
+    kernel to be killed when the one that starts it is gone and can end nothing itself: a frozen process would not hear
+    anything less."""
+    return [sys.executable, "-I", "-S", "-c", _PREPARE, ",".join(map(str, sorted(on))), *command]
 
 
 def free_port() -> int:

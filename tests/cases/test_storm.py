@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
-import uvloop
+from fakes.loops import EndingLoop
 from fakes.storm.run import Storm
 
 
@@ -32,9 +32,9 @@ def test_every_promise_holds_through_a_storm_of_every_fault(
         monkeypatch.setattr(f"proxy.wire.{path}.POOL_IDLE_S", 0.5)
     monkeypatch.setattr("fakes.raw.WITHIN_S", 30.0)  # on a busy machine a storm is slow, and that is no fault
     seconds = pytestconfig.getoption("--storm-seconds")
-    uvloop.new_event_loop().close()  # the first one opens a pipe for signals that stays
+    EndingLoop().close()  # the first one opens a pipe for signals that stays
     descriptors = open_descriptors()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=EndingLoop) as runner:
         figures = runner.run(Storm(storm_seed, seconds, tmp_path / "crossover.yaml").run()).summary()
     written = pytestconfig.getoption("--storm-figures")
     if written:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import ParamSpec
 from unittest.mock import patch
 
-import uvloop
+from fakes.loops import EndingLoop
 
 P = ParamSpec("P")
 
@@ -96,7 +96,7 @@ def leaping_where(
 
             if silent(**kwargs):
                 return leaps(*args, **kwargs)
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=EndingLoop) as runner:
                 return runner.run(all_of_it())
 
         return test

@@ -2,17 +2,15 @@
 same ports is refused."""
 
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from fakes.interpreter import printed
 from fakes.process import Stage, rest, staged
 from fakes.second_process import second_process
 from fakes.until import until
 
-ROOT = Path(__file__).parents[2]
 # A whole start but for the sockets; it ends before a backend is looked at.
 START = """
 import sys
@@ -69,14 +67,8 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def told(code: str, *arguments: Path) -> str:
-    """What an interpreter of its own prints."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-
 def test_a_start_loads_nothing_that_serving_does_not_need(config: Path) -> None:
-    loaded = told(START, config).split()
+    loaded = printed(START, config).split()
     assert "proxy.front" in loaded
     assert [name for name in UNWANTED if name in loaded] == []
 
@@ -86,7 +78,7 @@ def test_a_start_costs_little_beside_the_libraries_it_stands_on(config: Path) ->
 
     def cpu_s(code: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        told(code, config)
+        printed(code, config)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -95,7 +87,7 @@ def test_a_start_costs_little_beside_the_libraries_it_stands_on(config: Path) ->
 
 
 def test_what_the_start_made_is_left_alone_and_garbage_after_it_is_collected() -> None:
-    assert told(RINGS).split() == ["True", "True"]
+    assert printed(RINGS).split() == ["True", "True"]
 
 
 # ---------------------------------------------------------------- a second process

@@ -111,6 +111,7 @@ async def test_requests_to_the_other_engine_are_not_slowed_by_a_hung_one() -> No
         assert passed_s() - began_s < 0.1
 
 
+@leaping
 async def test_engine_that_accepts_and_never_reads_is_given_up() -> None:
     """Its receive window is full before the request is sent whole."""
     accepted: list[asyncio.StreamWriter] = []
@@ -124,15 +125,15 @@ async def test_engine_that_accepts_and_never_reads_is_given_up() -> None:
     timeouts = {"connect_s": 0.2, "first_byte_s": 0.2}
     health = {"interval_s": 300, "timeout_s": 0.1}
     async with (
+        server,
         FakeEngine(role="baseline") as b,
         running(settings(f"http://127.0.0.1:{address[1]}", b.url, timeouts=timeouts, health=health)) as app,
     ):
         app.desk.backend(app.desk.backends[0].role).health = app.desk.backends[1].health
         said = await ask(app.port, request(body=chat(padding="x" * (16 << 20))))
         assert (said.status, said.header("x-crossover-reason")) == (200, "failover")
-    for writer in accepted:
-        writer.transport.abort()
-    server.close()
+        for writer in accepted:
+            writer.transport.abort()
 
 
 # ---------------------------------------------------------------- stall

@@ -8,7 +8,6 @@ import contextlib
 import json
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from fakes.collector import Collector, Span, collecting
 from fakes.engine import Exchange, Script, either, stream
 from fakes.failing import cut, fail
+from fakes.interpreter import printed
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, ask, chat, request
 from fakes.stage import Stage, staged
@@ -28,7 +28,6 @@ from proxy.errors import ConfigError
 from proxy.model import Outcome
 from proxy.relay import Trip
 
-ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
 SERVER, CLIENT = 2, 3
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -383,8 +382,7 @@ async def test_the_variable_that_turns_opentelemetry_off_turns_this_off(
 def test_off_nothing_of_the_library_is_loaded() -> None:
     code = "import sys, proxy.app, proxy.serve; names = ('opentelemetry', 'google', 'proxy.trace'); "
     code += "print([name for name in sys.modules if name.startswith(names)])"
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    assert printed(code).strip() == "[]"
 
 
 async def test_a_start_without_the_packages_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
