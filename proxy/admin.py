@@ -6,7 +6,6 @@ port may pin, drain and reload.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import orjson
@@ -59,7 +58,7 @@ class Operable(Protocol):
         ...
 
     def status(self) -> dict[str, Any]:
-        """State, warnings and start facts beyond the reading."""
+        """State, warnings, start facts and the reading, as JSON tells them."""
         ...
 
     def curves(self) -> dict[str, Any]:
@@ -214,7 +213,7 @@ class Admin:
         return web.Response(body=self._app.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _status(self, _: web.Request) -> web.Response:
-        return _json(whole_status(self._app))
+        return _json(self._app.status())
 
     async def _config(self, _: web.Request) -> web.Response:
         return web.Response(text=self._app.effective(), content_type="application/yaml")
@@ -290,11 +289,6 @@ async def _refuse_other_sites(request: web.Request, handler: Handler) -> web.Str
     if foreign or (of_other_origin(headers) and (request.method == "POST" or path == STREAM)):
         return _json({"error": OTHER_SITE}, status=403)
     return await handler(request)
-
-
-def whole_status(app: Operable) -> dict[str, Any]:
-    """The status as JSON tells it, the reading included."""
-    return {**app.status(), **asdict(app.reading())}
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:

@@ -6,6 +6,7 @@ What a request meets is in door.py, what an operator sees in admin.py; this file
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from proxy import __version__, config, logs, tasks, telling
 from proxy.acquaintance import Acquaintance
-from proxy.admin import Admin, Connection, whole_status
+from proxy.admin import Admin, Connection
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.door import Door, Readiness
@@ -46,6 +47,8 @@ DRAIN_LOOK_S = 0.05
 END_WITHIN_S = 2.0
 # How long a start waits for the first look at the backends; a proxy starts without them when they are down.
 FIRST_LOOK_S = 3.0
+# What a reading tells, by name; copied only as deep as that, since the page's readers have it made every few seconds.
+READING = tuple(each.name for each in fields(Reading))
 
 
 class Phase(StrEnum):
@@ -73,7 +76,7 @@ class App:
         self.desk.on_change = self._changed
         self.desk.on_decision = self.metrics.decided
         self.admission = Admission(self.desk, queue_rules(settings))
-        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, lambda: whole_status(self))
+        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, self.status)
         self.acquaintance = Acquaintance(self.desk, self.watch, logger, settings)
         self.pair = Pair(self.desk, self.acquaintance.met)
         self._bodies = Bodies(body_rules(settings))
@@ -250,11 +253,12 @@ class App:
         )
 
     def status(self) -> dict[str, Any]:
-        """State and facts beyond the reading."""
-        learning = self.desk.learning
-        now = present(self.desk, self.reading(), self.phase, max_waiting=self.admission.rules.max_waiting)
+        """State and facts, and the reading they are of."""
+        learning, reading, sources = self.desk.learning, self.reading(), self.settings.sources
+        now = present(self.desk, reading, self.phase, max_waiting=self.admission.rules.max_waiting)
         return {
             "version": __version__,
+            "config_file": None if sources.file is None else str(sources.file),
             "phase": self.phase,
             "policy": self.desk.rules.effective_policy,
             "pinned": self.desk.rules.operator_pin,
@@ -264,8 +268,9 @@ class App:
             "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
             "sentence": telling.now(now),
             "troubles": [each._asdict() for each in telling.troubles(now)],
-            "verdict": config.sentences(self.settings.sources.curves),
+            "verdict": config.sentences(sources.curves),
             "dropped_in_flight": self._dropped(),
+            **{name: getattr(reading, name) for name in READING},
         }
 
     def curves(self) -> dict[str, Any]:

@@ -183,10 +183,9 @@ class LoadSnapshot(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Expected output tok/s of late, the means of context and answer of those that asked, in tokens, and the tokens a
-    second of prompts that were not cached. As of `looked_at_s`, policy consolidate keeps the mean since it changed
-    `lasted_s` ago, that of the sequences in flight (`held`), faded peak, the spread by chance (lasting.py), `excess`
-    (sequences times seconds that speculative would have held more than baseline), and `flown`: since then."""
+    """Expected output tok/s of late, means of context and answer in tokens of those that asked, unread prompt tok/s. As
+    of `looked_at_s` policy consolidate keeps the mean since it changed `lasted_s` ago, that of those in flight, faded
+    peak, spread (lasting.py), `excess` (sequences times seconds speculative would have held more), `flown` since."""
 
     tok_s: float = 0.0
     context_tokens: float = 0.0
@@ -200,6 +199,7 @@ class Demand(NamedTuple):
     excess: float = 0.0
     looked_at_s: float = float("-inf")
     flown: float = 0.0
+    due_at_s: float = float("inf")  # since when each look has found a change due
 
 
 NO_DEMAND = Demand()

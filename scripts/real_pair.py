@@ -3,8 +3,8 @@
 Three regimes of one small model (SmolLM2-135M) show what a crossover can be; the engines are started from .venv-real
 and end with this process. Not here: one engine (real_engine.py) and its files (real_weights.py).
 
-    real_pair.py serve [REGIME] [options of crossover serve]
-    real_pair.py calibrate [REGIME] [options of crossover calibrate]
+    real_pair.py serve [REGIME] [options of crossover serve]            without one: saturate
+    real_pair.py calibrate [REGIME] [options of crossover calibrate]    without one: crossover
 """
 
 import argparse
@@ -36,8 +36,8 @@ STOP_WITHIN_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Regime:
     """One pair. `floats` says that the target is the model in 32-bit floats, else as it comes; `draft` is "own" (the
-    model as it comes) or "short" (four of its layers). `accept` are invented shares of accepted drafts, and then the
-    speculative engine's text is invented too. `routing` is what suits the pair."""
+    model as it comes) or "short" (four of its layers). `accept` are invented shares of accepted drafts, and then what
+    the speculative engine says is no text. `routing` is what suits the pair."""
 
     told: str
     floats: bool
@@ -48,7 +48,7 @@ class Regime:
 
 REGIMES = {
     "crossover": Regime(
-        "speculation pays while few run and costs when many do (its text is invented)",
+        "speculation pays while few run and costs when many do (what the speculative engine says is no text)",
         floats=True,
         draft="short",
         accept=(0.9, 0.8, 0.7),
@@ -67,6 +67,9 @@ REGIMES = {
         routing={"policy": "pinned", "pin": "baseline"},
     ),
 }
+
+# Who asks a pair wants to read what it says, from both; who measures one wants a crossing.
+USUAL = {"serve": "saturate", "calibrate": "crossover"}
 
 
 class Pair:
@@ -152,16 +155,21 @@ def made(name: str, *how: str) -> Path:
 def main() -> int:
     """Run one command in front of a pair; the exit code is the command's."""
     command, *rest = sys.argv[1:]
-    named = bool(rest) and not rest[0].startswith("-")
-    if named and rest[0] not in REGIMES:
-        print(f"no regime is called {rest[0]!r}; mend: take one of {', '.join(REGIMES)}", file=sys.stderr)
+    regime, rest = chosen(command, rest)
+    if regime not in REGIMES:
+        print(f"no regime is called {regime!r}; mend: take one of {', '.join(REGIMES)}", file=sys.stderr)
         return 2
-    regime = rest.pop(0) if named else "crossover"
     with Pair(regime) as pair, tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / f"{regime}.yaml"
         config.write_text(json.dumps(pair.settings(log={"format": "text", "level": "warning"}), indent=2))
         _greet(pair, regime, config, port=_port(rest) if command == "serve" else None)
         return _run([sys.executable, "-P", "-m", "proxy", command, str(config), *rest])
+
+
+def chosen(command: str, rest: Sequence[str]) -> tuple[str, list[str]]:
+    """The regime asked for, or that of the command, and the options after it."""
+    named = bool(rest) and not rest[0].startswith("-")
+    return (rest[0], list(rest[1:])) if named else (USUAL[command], list(rest))
 
 
 def _port(rest: Sequence[str]) -> int:

@@ -114,6 +114,7 @@ def test_the_command_lines_overrides_keep_what_was_read(tmp_path: Path) -> None:
     changed = override(settings, {"listen.port": 1})
     assert changed.sources == settings.sources
     assert (changed.sources.marks, changed.admin.token) == (settings.sources.marks, settings.admin.token)
+    assert changed.sources.file == tmp_path / "crossover.yaml"
 
 
 def test_without_a_keys_file_no_client_is_asked_for_a_key() -> None:

@@ -61,6 +61,26 @@ def test_requests_that_an_engine_refuses_are_no_demand_and_turn_no_policy() -> N
     assert turned == [BASELINE, SPECULATIVE], "the flood itself would have turned it"
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_burst_that_an_engine_refuses_turns_no_policy_before_it_does(refused: bool) -> None:
+    rig = Rig(policy=Policy.CONSOLIDATE, placement=Placement.SHARED, curves=APART, smoothing_s=2.0)
+    rig.finish(placed(rig, SHORT))
+    burst = []
+    for _ in range(200):
+        burst.append((placed(rig, SHORT), rig.now_s))
+        rig.now_s += 0.002
+    assert rig.desk.regime.demand.tok_s > 3 * 900.0, "far more than either can give"
+    for place, decided_at_s in burst:
+        if refused:
+            rig.desk.refused(place, SHORT, ROUTE, decided_at_s)
+            rig.finish(place)
+        rig.now_s += 0.002
+    for _ in range(20):
+        rig.now_s += 0.25
+        rig.desk.follow()
+    assert rig.desk.regime.role is (SPECULATIVE if refused else BASELINE)
+
+
 def test_what_a_refused_request_asked_for_is_taken_from_the_demand_of_the_others_alone() -> None:
     rigs = [Rig(policy=Policy.MARGINAL, curves=APART, smoothing_s=2.0) for _ in range(2)]
     for rig in rigs:
@@ -99,6 +119,24 @@ def test_prompts_that_no_engine_has_read_push_nothing_off_a_shelf() -> None:
     assert shelf.held(LONG.prefix) == 9
     rig.desk.taken(placed(rig, other), other)
     assert shelf.held(other.prefix) == 9
+
+
+# ---------------------------------------------------------------- how long answers are
+
+
+def test_how_long_an_answer_was_counts_once_those_asked_before_it_have_ended_on_either_engine() -> None:
+    rig = Rig(policy=Policy.OVERFLOW, leave_at=1, enter_at=0)
+    expected = [rig.desk.answers.expected(ROUTE)]
+    places = []
+    for _ in range(3):
+        places.append(placed(rig, SHORT))
+        rig.now_s += 1.0
+    assert [place.backend.role for place in places] == [SPECULATIVE, BASELINE, BASELINE]
+    for place in (places[1], places[0], places[2]):
+        rig.finish(place)
+        rig.desk.heard(facts(place, SHORT, Usage(100, 16)))
+        expected.append(rig.desk.answers.expected(ROUTE))
+    assert expected[0] == expected[1] > expected[2] > expected[3]
 
 
 # ---------------------------------------------------------------- after a reload

@@ -23,25 +23,28 @@ from proxy.model import (
     Traits,
     Usage,
 )
+from proxy.routing.curves import Curves
 from proxy.routing.evidence import Seen, Source
 from proxy.routing.harm import SUSPENDED_S
 from proxy.routing.learner import Told
 
+FLAT = of_both(*({1: 100.0, 8: 480.0, 64: 1200.0},) * 2)
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 95.0, 8: 400.0, 64: 1900.0})
 
 
 class LearningRig(Rig):
     """A desk that learns, with engines that tell of steps of one batch all the time."""
 
-    def __init__(self, policy: Policy = Policy.MARGINAL, **rules: Any) -> None:
+    def __init__(self, policy: Policy = Policy.MARGINAL, curves: Curves = CURVES, **rules: Any) -> None:
         super().__init__()
-        given = plan(policy=policy, curves=CURVES, smoothing_s=2.0, allow_header=False, **rules)
+        self.curves = curves
+        given = plan(policy=policy, curves=curves, smoothing_s=2.0, allow_header=False, **rules)
         self.desk = Desk(replace(given, learns=True), lambda: self.now_s)
         self.desk.on_change = self.changes.append
         self.sums = {role: [0.0] * 6 for role in (SPECULATIVE, BASELINE)}
 
     def poll(self, role: Role, n: int, slower: float, seconds: int = 1) -> None:
-        curve = CURVES.contexts[0].of(role)
+        curve = self.curves.contexts[0].of(role)
         assert curve is not None
         for _ in range(seconds):
             self.now_s += 1.0
@@ -248,3 +251,86 @@ def test_answers_that_their_clients_cut_short_are_not_expected_of_others() -> No
         facts = RequestFacts("id", "/v1/completions", "POST", Outcome.FINISHED, 200, None, Traits(max_tokens=limit))
         rig.desk.heard(facts._replace(usage=Usage(1024, 1)))
         assert (rig.desk.answers.expected("/v1/completions") < before) is expects_less
+
+
+def tried(curves: Curves = FLAT, **rules: Any) -> tuple[LearningRig, list[Assignment]]:
+    """A desk on shared GPUs that has run eight requests until their backend's speed was known, and those."""
+    rig = LearningRig(Policy.CONSOLIDATE, curves, placement=Placement.SHARED, **rules)
+    places = [rig.place() for _ in range(8)]
+    rig.poll(places[0].backend.role, 8, slower=1.0, seconds=12)
+    return rig, places
+
+
+def regimes(rig: LearningRig) -> list[str]:
+    return [change.after for change in rig.changes if change.kind is ChangeKind.REGIME]
+
+
+@pytest.mark.parametrize(("slower", "keeps"), [(0.5, True), (2.0, False)])
+def test_on_shared_gpus_the_favour_is_tried_and_the_better_one_keeps_it(slower: float, keeps: bool) -> None:
+    rig, places = tried()
+    assert regimes(rig) == [SPECULATIVE]
+    for each in places:
+        rig.desk.settle(each, Outcome.FINISHED)
+    assert {rig.place().backend.role for _ in range(8)} == {SPECULATIVE}
+    rig.poll(SPECULATIVE, 8, slower=slower, seconds=12)
+    assert regimes(rig) == ([SPECULATIVE] if keeps else [SPECULATIVE, BASELINE])
+    learning = rig.desk.learning
+    assert learning is not None
+    summary = learning.summary(rig.desk.backends, rig.now_s)
+    assert (summary["trials"], summary["tries"]) == (1, None)
+
+
+def test_a_trial_that_shows_nothing_ends_with_those_who_pile_up() -> None:
+    rig, _ = tried()
+    for _ in range(60):
+        rig.place()
+    rig.poll(BASELINE, 8, slower=1.0, seconds=3)  # the other one tells nothing
+    assert regimes(rig) == [SPECULATIVE, BASELINE]
+
+
+def test_nothing_is_tried_where_curves_tell_who_is_better_or_an_operator_does() -> None:
+    told, _ = tried(CURVES)
+    assert not regimes(told)
+    rig = LearningRig(Policy.CONSOLIDATE, FLAT, placement=Placement.SHARED)
+    rig.desk.pin(BASELINE)
+    for _ in range(8):
+        rig.place()
+    rig.poll(BASELINE, 8, slower=1.0, seconds=12)
+    assert not regimes(rig)
+
+
+def test_a_trial_of_a_backend_that_fails_its_health_is_over() -> None:
+    rig, _ = tried()
+    rig.desk.drain(SPECULATIVE, draining=True)
+    rig.poll(BASELINE, 8, slower=1.0, seconds=3)
+    assert regimes(rig) == [SPECULATIVE, BASELINE]
+
+
+def test_no_probe_is_made_during_a_trial() -> None:
+    rig, places = tried()
+    for each in places:
+        rig.desk.settle(each, Outcome.FINISHED)
+    assert rig.desk.learning is not None
+    rig.desk.learning.probes.dear = frozenset(ROLES)
+    assert rig.place().decision.reason is Reason.REGIME
+
+
+def test_a_trial_of_a_backend_that_is_full_is_over() -> None:
+    rig, places = tried()
+    first, second = rig.desk.plan.backends
+    rig.desk.reload(replace(rig.desk.plan, backends=(replace(first, max_in_flight=2), second)))
+    for each in places:
+        rig.desk.settle(each, Outcome.FINISHED)
+    assert {rig.place().backend.role for _ in range(2)} == {SPECULATIVE}
+    rig.poll(BASELINE, 8, slower=1.0, seconds=3)
+    assert regimes(rig) == [SPECULATIVE, BASELINE]
+
+
+@pytest.mark.parametrize("policy", [Policy.MARGINAL, Policy.CONSOLIDATE])
+def test_on_gpus_of_their_own_nothing_is_tried(policy: Policy) -> None:
+    rig = LearningRig(policy, FLAT)
+    for _ in range(8):
+        rig.place()
+    rig.poll(BASELINE, 8, slower=1.0, seconds=12)
+    assert not regimes(rig)
+    assert rig.desk.learning is not None and not rig.desk.learning.tries.made

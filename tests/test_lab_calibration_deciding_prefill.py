@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ from proxy.lab.calibration.deciding.prefill import lengths, prefill
 from proxy.lab.calibration.report import markdown, page
 from proxy.lab.calibration.report.curves_yaml import curves_of
 from proxy.lab.calibration.report.told import tell
-from proxy.lab.calibration.values import Arm, FirstToken, Prefill
+from proxy.lab.calibration.values import Arm, ArmFacts, FirstToken, Prefill
 from proxy.lab.calibration.virtual.stand import VirtualStand
 from proxy.model import Role
 
@@ -59,6 +60,25 @@ def test_what_drowns_in_noise_is_not_told() -> None:
 def test_prompts_are_as_long_as_the_bucket_s_context_but_never_too_short_to_tell() -> None:
     assert lengths(32_768) == (8192, 32_768)
     assert lengths(64)[1] >= 4 * lengths(64)[0] > 0
+    assert lengths(1024, 8192) == lengths(1024)
+
+
+class Small(VirtualStand):
+    """A stand whose engines take 2,048 tokens, and refuse what is longer as engines do: by no first token."""
+
+    async def facts(self) -> Mapping[Arm, ArmFacts]:
+        told = await super().facts()
+        return {arm: replace(one, flags={"slot_context": "2048"}) for arm, one in told.items()}
+
+    async def first_token(self, arm: Arm, prompt_tokens: int) -> FirstToken | None:
+        # Questions come out a little longer than they were asked for.
+        return await super().first_token(arm, prompt_tokens) if 1.03 * prompt_tokens < 2048 else None
+
+
+async def test_prompts_fit_into_an_engine_that_takes_little() -> None:
+    stand = Small(curves.find("seed"), 1)
+    campaign = Campaign(replace(AIM, contexts=(128,)), stand, await stand.facts())
+    assert {one.arm for one in await campaign._measured_prefills()} == {Arm.SPECULATIVE, Arm.BASELINE}
 
 
 @pytest.mark.parametrize("name", ["seed", "rtx6kpro_glm51_dcp4_ctx0", "h200_llama8b_sglang_tree_2_4_16"])
@@ -76,6 +96,24 @@ def test_the_truth_lies_in_the_intervals_and_costs_less_than_a_minute(name: str)
         inside += sum((one.low or 0.0) <= truth <= (one.high or 0.0) for one in found)
         assert all(one.tok_s == pytest.approx(truth, rel=0.1) for one in found)
     assert inside >= 34  # of 40; 38 are to be expected
+
+
+class Slow(VirtualStand):
+    """A stand whose engines take a hundred tokens in a second, as on a processor."""
+
+    asked: list[int]
+
+    async def first_token(self, arm: Arm, prompt_tokens: int) -> FirstToken | None:
+        self.asked = [*getattr(self, "asked", []), prompt_tokens]
+        return FirstToken(prompt_tokens, 0.05 + prompt_tokens / 100.0)
+
+
+async def test_a_slow_engine_is_asked_short_prompts_unless_the_bucket_is_long() -> None:
+    for context, longest in ((128, 512), (512, 512), (1024, 2048), (8192, 8192)):
+        stand = Slow(curves.find("seed"), 1)
+        (one, other) = await Campaign(replace(AIM, contexts=(context,)), stand, {})._measured_prefills()
+        assert one.tok_s == other.tok_s == pytest.approx(100.0)
+        assert max(stand.asked) == longest
 
 
 class Silent(VirtualStand):

@@ -36,9 +36,10 @@ def test_an_engine_that_does_not_say_whether_it_speculates_is_believed() -> None
     refuse_nonsense(Aim(), box(speculative_algorithm=None))
 
 
-def test_a_context_beyond_what_an_engine_takes_is_named_with_both_numbers() -> None:
+@pytest.mark.parametrize("flag", ["context_length", "slot_context"])
+def test_a_context_beyond_what_an_engine_takes_is_named_with_both_numbers(flag: str) -> None:
     with pytest.raises(ConfigError, match=r"--context 8192 .* 8192 tokens .*--context-length"):
-        refuse_nonsense(Aim(contexts=(1024, 8192)), box())
+        refuse_nonsense(Aim(contexts=(1024, 8192)), box(flags={flag: "8192"}))
 
 
 def test_one_engine_under_two_arms_is_refused() -> None:

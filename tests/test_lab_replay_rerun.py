@@ -87,7 +87,7 @@ def test_what_a_cache_held_is_not_filled_again() -> None:
 
 @pytest.mark.parametrize(("heard", "expected"), [(0.0, 256.0), (100.0, 100.0)])
 def test_the_proxy_hears_of_tokens_only_what_engines_told(heard: float, expected: float) -> None:
-    traffic = Traffic(tuple(came(float(n), weight=2)._replace(heard_tokens=heard) for n in range(150)))
+    traffic = Traffic(tuple(came(float(n), weight=2)._replace(heard_tokens=heard) for n in range(600)))
     candidate = ground(traffic).candidate("auto")
     rerun = Rerun(candidate.arm, candidate.bounds, traffic)
     rerun.run()

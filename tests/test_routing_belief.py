@@ -1,6 +1,6 @@
 """What is believed of a backend beside its curve: smooth, soon, and no more than evidence tells."""
 
-from math import exp, isfinite, log
+from math import exp, inf, isfinite, log
 
 import pytest
 from hypothesis import given
@@ -109,3 +109,11 @@ def test_whatever_is_observed_corrections_are_bounded(
     found = belief.line(now_s).at(0, n)
     assert isfinite(found) and abs(found) <= MOST_LN
     assert exp(-MOST_LN) == pytest.approx(1 / 8)
+
+
+def test_how_well_a_load_is_known_is_told_by_it_and_by_more() -> None:
+    belief = Belief()
+    assert belief.variance(0, 1.0, 0.0) == inf
+    belief.observe(0, Seen(8.0, 0.0, 0.01, 0.01), 0.2, 0.0)
+    assert belief.variance(0, 4.0, 0.0) == belief.variance(0, 8.0, 0.0) < 0.02
+    assert belief.variance(0, 16.0, 0.0) == belief.variance(1, 8.0, 0.0) == inf

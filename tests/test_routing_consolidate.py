@@ -24,7 +24,7 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing.consolidate import MIN_GAIN, first_role
+from proxy.routing.consolidate import LOOK_S, MIN_GAIN, STANDS_S, first_role
 from proxy.routing.curves import Curves
 from proxy.routing.demand import DEMAND_S, PEAK_S, arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
@@ -52,10 +52,18 @@ def snapshot(at_s: float, speculative: int = 0, baseline: int = 0, failures: tup
     return LoadSnapshot(at_s, first, BackendLoad(BASELINE, baseline, None, failures[1]))
 
 
+def looked(rules: Rules, regime: Regime, in_flight: int, now_s: float) -> Regime:
+    """What a look makes of `regime`, and where it finds a change due the same look once it has been so for long."""
+    found = follow(rules, regime, in_flight, now_s)
+    if found.demand.due_at_s == inf:
+        return found
+    return follow(rules, regime._replace(demand=regime.demand._replace(due_at_s=-inf)), in_flight, now_s)
+
+
 def at_demand(rules: Rules, tok_s: float, role: Role) -> Role:
     """Who is favoured when nothing is in flight and the dwell is long over."""
     regime = Regime(role, -1000.0, 0.0, 0.0, 0.0, Demand(tok_s, 1024.0))
-    return follow(rules, regime, 0, 0.0).role
+    return looked(rules, regime, 0, 0.0).role
 
 
 # ---------------------------------------------------------------- who is favoured
@@ -73,7 +81,7 @@ def test_the_role_changes_where_the_other_would_serve_all_sooner_by_a_tenth(
     assert here is not None
     assert there is not None
     here_s, there_s = Paces(here).at_demand(tok_s), Paces(there).at_demand(tok_s)
-    after = follow(rules, regime, 0, 0.0)
+    after = looked(rules, regime, 0, 0.0)
     assert (after.role is not role) == (here_s >= (1 + MIN_GAIN) * there_s)
     assert after.since_s == (0.0 if after.role is not role else -1000.0)
 
@@ -86,42 +94,64 @@ def test_several_crossings_are_followed(tok_s: float, favoured: Role, role: Role
 
 def test_a_calm_is_not_followed_to_one_that_could_not_carry_the_last_peak_until_that_is_long_past() -> None:
     rules = shared(TWICE)
-    regime = follow(rules, Regime(BASELINE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0)), 0, 0.0)
+    regime = looked(rules, Regime(BASELINE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0)), 0, 0.0)
     calm = regime._replace(demand=regime.demand._replace(tok_s=10.0, held=0.0, looked_at_s=-inf))
     assert at_demand(rules, 10.0, BASELINE) is SPECULATIVE
-    assert follow(rules, calm, 0, 0.0).role is BASELINE
+    assert looked(rules, calm, 0, 0.0).role is BASELINE
     # What the two would have held over the last half hour decides.
     for excess, favoured in ((1.0, BASELINE), (-1.0, SPECULATIVE)):
         lately = calm._replace(demand=calm.demand._replace(excess=excess))
-        assert follow(rules, lately, 0, 0.0).role is favoured
+        assert looked(rules, lately, 0, 0.0).role is favoured
 
 
 def test_a_rise_to_what_the_favoured_one_cannot_carry_is_followed_whatever_the_peak_was() -> None:
     rules = shared(of_both({1: 60.0, 16: 300.0}, {1: 40.0, 16: 400.0}))
     for peak_tok_s in (0.0, 320.0, 1000.0):
         regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(320.0, 1024.0, 256.0, 0.0, peak_tok_s))
-        assert follow(rules, regime, 0, 0.0).role is BASELINE
+        assert looked(rules, regime, 0, 0.0).role is BASELINE
 
 
 def test_the_bucket_is_the_one_of_the_mean_context_of_the_demand() -> None:
     rules = shared(curves(bucket({1: 90.0}, {1: 60.0}, 400), bucket({1: 30.0}, {1: 50.0}, 40_000)))
     for tokens, favoured in ((400.0, SPECULATIVE), (40_000.0, BASELINE)):
         regime = Regime(favoured.other, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, tokens))
-        assert follow(rules, regime, 0, 0.0).role is favoured
+        assert looked(rules, regime, 0, 0.0).role is favoured
+
+
+def test_a_change_is_made_once_it_was_due_at_every_look_for_a_second() -> None:
+    rules, looks = shared(TWICE), [quarter * LOOK_S for quarter in range(13)]
+
+    def roles(tok_s: list[float]) -> list[Role]:
+        """Who is favoured at each look, with so much asked for."""
+        regime, told = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(10.0, 1024.0)), []
+        for now_s, asked in zip(looks, tok_s, strict=True):
+            demand = regime.demand._replace(tok_s=asked, lasting_tok_s=asked)
+            regime = follow(rules, regime._replace(demand=demand, smoothed_at_s=now_s), 0, now_s)
+            told.append(regime.role)
+        return told
+
+    due, calm = 150.0, 10.0
+    assert roles([due] * 13).index(BASELINE) == STANDS_S / LOOK_S
+    assert roles([due] * 4 + [calm] + [due] * 8).index(BASELINE) == 5 + STANDS_S / LOOK_S
+    assert BASELINE not in roles(([due] * 4 + [calm]) * 2 + [calm] * 3)
+    assert roles([due] + [1000.0] * 12).index(BASELINE) == STANDS_S / LOOK_S, "a demand beyond both tells nothing else"
+    assert BASELINE not in roles([1000.0] * 13)
+    sinking = [due - number for number in range(13)]  # as a mean does from one request to the next
+    assert roles(sinking).index(BASELINE) == STANDS_S / LOOK_S, "and it need not be a new height at each"
 
 
 def test_a_change_that_costs_more_than_it_saves_is_not_made() -> None:
     rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
     regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0, 256.0))
     # Saved in ten minutes: 20 tok/s x (1/50 - 1/60) s x 600 s = 40 s. Each in flight waits 256 x 1/60 s: 4.27 s.
-    assert follow(rules, regime._replace(smoothed=8.0), 0, 0.0).role is BASELINE
-    assert follow(rules, regime._replace(smoothed=16.0), 0, 0.0).role is SPECULATIVE
+    assert looked(rules, regime._replace(smoothed=8.0), 0, 0.0).role is BASELINE
+    assert looked(rules, regime._replace(smoothed=16.0), 0, 0.0).role is SPECULATIVE
 
 
 def test_a_change_costs_less_where_answers_are_short() -> None:
     rules = shared(of_both({1: 50.0, 64: 800.0}, {1: 60.0, 64: 1000.0}))
     regime = Regime(SPECULATIVE, -1000.0, 10.0, 0.0, 10.0, Demand(20.0, 1024.0, 20.0))
-    assert follow(rules, regime, 0, 0.0).role is BASELINE
+    assert looked(rules, regime, 0, 0.0).role is BASELINE
 
 
 def lower(table: dict[float, float], shares: list[float]) -> dict[float, float]:
@@ -179,7 +209,7 @@ def test_the_regime_changes_at_most_once_a_dwell_whatever_arrives(
 )
 def test_the_dwell_is_a_minute_or_what_was_asked_for(waited_s: float, min_dwell_s: float, changed: bool) -> None:
     regime = Regime(SPECULATIVE, 0.0, 0.0, waited_s, 0.0, Demand(150.0, 1024.0))
-    after = follow(shared(TWICE, min_dwell_s=min_dwell_s), regime, 0, waited_s)
+    after = looked(shared(TWICE, min_dwell_s=min_dwell_s), regime, 0, waited_s)
     assert (after.role is BASELINE) is changed
 
 
@@ -220,8 +250,8 @@ def test_more_in_flight_than_was_asked_for_explains_counts_as_demand() -> None:
     assert at_demand(rules, 20.0, SPECULATIVE) is SPECULATIVE
     held = Paces(speed_curve({1: 60.0, 16: 320.0})).at_demand(300.0) * 300.0
     regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(20.0, 1024.0))
-    assert follow(rules, regime, 0, 0.0).role is SPECULATIVE
-    assert follow(rules, regime._replace(demand=Demand(20.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
+    assert looked(rules, regime, 0, 0.0).role is SPECULATIVE
+    assert looked(rules, regime._replace(demand=Demand(20.0, 1024.0, 0.0, held)), 0, 0.0).role is BASELINE
 
 
 def test_what_is_in_flight_is_the_mean_of_the_same_time() -> None:
@@ -233,7 +263,7 @@ def test_what_is_in_flight_is_the_mean_of_the_same_time() -> None:
 def test_those_that_run_out_after_a_change_do_not_count_as_demand() -> None:
     rules = shared(TWICE)
     regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0, Demand(150.0, 1024.0, 0.0, 5.0))
-    after = follow(rules, regime, 0, 0.0)
+    after = looked(rules, regime, 0, 0.0)
     assert after.role is BASELINE
     asked = max(150.0, Paces(speed_curve(OURS)).demand_of(5.0))
     assert after.demand.held == pytest.approx(asked * Paces(speed_curve(THEIRS)).at_demand(asked))
@@ -281,13 +311,13 @@ def test_in_demand_that_comes_and_goes_a_new_height_is_no_reason_until_as_much_w
     demand = Demand(150.0, 1024.0, 256.0)
     for spread, excess, favoured in ((0.5, 0.0, BASELINE), (0.6, 1.0, SPECULATIVE), (0.6, 500.0, BASELINE)):
         seen = demand._replace(spread=spread, excess=excess)
-        assert follow(rules, Regime(SPECULATIVE, -1000.0, 4.0, 0.0, 0.0, seen), 0, 0.0).role is favoured
+        assert looked(rules, Regime(SPECULATIVE, -1000.0, 4.0, 0.0, 0.0, seen), 0, 0.0).role is favoured
 
 
 def test_a_crowd_that_saves_too_little_while_it_lasts_changes_nothing() -> None:
     flat = of_both({1: 60.0, 64: 640.0}, {1: 40.0, 64: 900.0})
-    assert follow(shared(flat), crowded(30.0), 30, 0.0).role is BASELINE
-    assert follow(shared(flat), crowded(30.0)._replace(smoothed=100.0), 30, 0.0).role is SPECULATIVE
+    assert looked(shared(flat), crowded(30.0), 30, 0.0).role is BASELINE
+    assert looked(shared(flat), crowded(30.0)._replace(smoothed=100.0), 30, 0.0).role is SPECULATIVE
 
 
 # ---------------------------------------------------------------- a steep rise
@@ -301,23 +331,23 @@ def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 20.0) -> Re
 
 
 def test_more_in_flight_than_chance_explains_change_the_role_at_once() -> None:
-    assert follow(shared(CROSSED), crowded(4.0), 4, 0.0).role is SPECULATIVE
-    assert follow(shared(CROSSED), crowded(30.0), 30, 0.0).role is BASELINE
+    assert looked(shared(CROSSED), crowded(4.0), 4, 0.0).role is SPECULATIVE
+    assert looked(shared(CROSSED), crowded(30.0), 30, 0.0).role is BASELINE
 
 
 def test_a_crowd_changes_nothing_within_the_dwell() -> None:
     for passed_s, favoured in ((59.9, SPECULATIVE), (60.0, BASELINE)):
-        assert follow(shared(CROSSED), crowded(200.0, since_s=-passed_s), 200, 0.0).role is favoured
+        assert looked(shared(CROSSED), crowded(200.0, since_s=-passed_s), 200, 0.0).role is favoured
 
 
 def test_a_crowd_changes_nothing_where_the_other_would_not_serve_it_sooner_by_a_tenth() -> None:
     nearly = of_both({1: 60.0, 64: 640.0}, {1: 60.0, 64: 650.0})
     for held in (10.0, 30.0):
-        assert follow(shared(nearly), crowded(held), int(held), 0.0).role is SPECULATIVE
+        assert looked(shared(nearly), crowded(held), int(held), 0.0).role is SPECULATIVE
 
 
 def test_a_crowd_of_which_no_demand_is_known_changes_nothing() -> None:
-    assert follow(shared(CROSSED), crowded(200.0)._replace(demand=NO_DEMAND), 200, 0.0).role is SPECULATIVE
+    assert looked(shared(CROSSED), crowded(200.0)._replace(demand=NO_DEMAND), 200, 0.0).role is SPECULATIVE
 
 
 @settings(max_examples=200)
@@ -326,9 +356,9 @@ def test_the_crowd_decides_equal_for_equal_inputs_and_never_within_the_dwell(
     measured: Curves, held: float, tok_s: float, role: Role
 ) -> None:
     regime = crowded(held, since_s=-59.0, tok_s=tok_s)._replace(role=role)
-    assert follow(shared(measured), regime, int(held), 0.0).role is role
+    assert looked(shared(measured), regime, int(held), 0.0).role is role
     late = regime._replace(since_s=-60.0)
-    assert follow(shared(measured), late, int(held), 0.0) == follow(shared(measured), late, int(held), 0.0)
+    assert looked(shared(measured), late, int(held), 0.0) == looked(shared(measured), late, int(held), 0.0)
 
 
 @pytest.mark.parametrize("down", ROLES)

@@ -23,3 +23,12 @@ def test_the_other_s_steps_are_taken_away() -> None:
 
 def test_where_hardly_anything_is_left_steps_do_not_alternate_and_nothing_is_shown() -> None:
     assert parted(Alone(1.0, 0.031, 2.0), Alone(10.0, 0.030, 1.0), 10.0, lambda n: n * 0.03) is None
+
+
+def test_a_guess_is_the_better_the_less_is_taken_away() -> None:
+    def total(n: float) -> float:
+        return n * 0.03
+
+    much, little = (parted(Alone(4.0, step_s, 2.0), Alone(10.0, 0.030, 1.0), 10.0, total) for step_s in (0.045, 0.120))
+    assert much is not None and little is not None
+    assert little.variance < 0.2 * much.variance

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.terminal.bars import ASCII_BLOCKS, BLOCKS
-from proxy.terminal.frame import frame
+from proxy.terminal.frame import MORE_TROUBLES, frame
 from proxy.terminal.top import text_of
 from proxy.terminal.view import View
 
@@ -73,6 +73,34 @@ def test_what_is_wrong_stands_out() -> None:
     lines = frame(view(backends=down, ready=False), 80, 24)
     alarmed = ["".join(text for text, _ in line) for line in lines if any("red" in style for _, style in line)]
     assert len(alarmed) == 3 and "NOT READY" in alarmed[0]
+
+
+DOWN = {"code": "down", "message": "Speculative is down: it does not answer its probes and gets no requests."}
+DRAINED = {
+    "code": "drained",
+    "message": "Baseline is drained: an operator keeps new requests from it.",
+    "severe": False,
+}
+
+
+def test_troubles_are_told_below_the_sentence_the_severe_ones_in_red() -> None:
+    lines = frame(view(troubles=[DOWN, DRAINED]), 80, 24)
+    at = next(number for number, line in enumerate(lines) if text_of(line).startswith("! "))
+    assert [text_of(line) for line in lines[at : at + 2]] == [f"! {DOWN['message']}", f"! {DRAINED['message']}"]
+    assert [line[0][1] for line in lines[at : at + 2]] == ["bold red", "yellow"]
+    assert text_of(lines[at - 1]).startswith("3 in flight. Each request goes where"), "the sentence stands above"
+    assert len(lines) == 24 and sum("cheaper" in text_of(line) for line in lines) >= 2
+
+
+def test_more_troubles_than_have_room_are_told_of() -> None:
+    lines = shown(view(troubles=[DOWN] * 9), 60)
+    told = [line for line in lines if line.startswith("!")]
+    assert told[-1] == MORE_TROUBLES and len(told) == 3, "of two lines each, the third has no room"
+    assert any("speculative  3 " in line for line in lines)
+
+
+def test_a_frame_without_troubles_has_no_line_for_them() -> None:
+    assert not any(line.startswith("!") for line in [*shown(view(troubles=[])), *shown(view())])
 
 
 def test_a_view_that_is_old_says_so_in_place_of_its_sentence() -> None:

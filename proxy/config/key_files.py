@@ -22,12 +22,14 @@ MAX_CLIENTS_FILE_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where settings came from: every file with its mark, taken before it was read, the clients of the clients' keys
-    file and the speeds of the curves file, each None where no such file is named, and the headers of traces."""
+    file and the speeds of the curves file, each None where no such file is named, and the headers of traces; `file` is
+    the configuration itself, None where it was built in code."""
 
     marks: Marks = field(default_factory=dict, compare=False)
     clients: tuple[ClientKey, ...] | None = None
     curves: Curves | None = None
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    file: Path | None = field(default=None, compare=False)
 
 
 def read_key(path: Path) -> str:

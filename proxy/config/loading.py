@@ -53,7 +53,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Settings:
         document = _read(path, environ)
     except InvalidConfig as error:
         raise InvalidConfig(error.problems, marks) from None
-    return _settled(document, path.parent, marks)
+    return _settled(document, path.parent, marks, path)
 
 
 def from_mapping(values: Mapping[str, Any], folder: Path = Path()) -> Settings:
@@ -61,7 +61,7 @@ def from_mapping(values: Mapping[str, Any], folder: Path = Path()) -> Settings:
 
     Raises InvalidConfig with all problems, without line numbers.
     """
-    return _settled(Document("settings", dict(values)), folder, {})
+    return _settled(Document("settings", dict(values)), folder, {}, None)
 
 
 def override(settings: Settings, changes: Mapping[str, object]) -> Settings:
@@ -82,15 +82,15 @@ def override(settings: Settings, changes: Mapping[str, object]) -> Settings:
     return changed.read_from(settings.sources)
 
 
-def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
+def _settled(document: Document, folder: Path, marks: Marks, path: Path | None) -> Settings:
     """The settings with all that is in the files they name. Raises InvalidConfig."""
     settings, problems = _validated(document)
-    for path, target in _SECRETS.items():
+    for key, target in _SECRETS.items():
         try:
-            if (file := _named(settings, path, folder, marks)) is not None:
-                settings = _with(settings, (*path[:-1], target), SecretStr(read_key(file)))
+            if (file := _named(settings, key, folder, marks)) is not None:
+                settings = _with(settings, (*key[:-1], target), SecretStr(read_key(file)))
         except ValueError as error:
-            problems.append(document.problem(path, str(error)))
+            problems.append(document.problem(key, str(error)))
     clients = None
     try:
         if (file := _named(settings, _CLIENTS, folder, marks)) is not None:
@@ -109,10 +109,10 @@ def _settled(document: Document, folder: Path, marks: Marks) -> Settings:
     problems += faults
     settings = _all_placed(settings, folder)
     marks |= {file: mark(file) for file in files_of(settings)}
-    problems += [document.problem(path, message) for path, message in file_problems(settings)]
+    problems += [document.problem(key, message) for key, message in file_problems(settings)]
     if problems:
         raise InvalidConfig(problems, marks)
-    return settings.read_from(Sources(marks, clients, curves, headers))
+    return settings.read_from(Sources(marks, clients, curves, headers, path))
 
 
 def _named(settings: Settings, path: KeyPath, folder: Path, marks: Marks) -> Path | None:

@@ -27,7 +27,7 @@ from proxy.model import (
     Traits,
     Whereabouts,
 )
-from proxy.routing import blackhole, breaker, policy, retries
+from proxy.routing import blackhole, breaker, consolidate, policy, retries
 from proxy.routing.affinity import Wait
 from proxy.routing.breaker import Event
 from proxy.routing.demand import withdrawn
@@ -166,7 +166,7 @@ class Desk(Sight):
             self.learning.heard(facts if same else facts._replace(decision=None), self.backends, now_s)
         if facts.outcome is not _FINISHED:
             return
-        self.answers.heard(facts.route, usage.completion_tokens / traits.weight, traits.max_tokens)
+        self._measured_answer(facts, now_s)
         if decision is None or backend is None:
             return
         shelf = backend.shelf
@@ -188,6 +188,7 @@ class Desk(Sight):
         corrected = self.learning.turn(self.rules, self.backends, now_s)
         if corrected is not None:
             self.rules = corrected
+        self._favour(self.learning.favour(self.rules, self.regime, self.backends, now_s), now_s)
         if self.learning.harm.suspended != suspensions:
             why = self.learning.harm.last
             role, numbers = (None, {}) if why is None else (why.role, why.numbers())
@@ -234,6 +235,13 @@ class Desk(Sight):
         rules = self.rules
         return Learning(rules, self.clock()) if self.plan.learns and learns(rules) else None
 
+    def _favour(self, role: Role | None, now_s: float) -> None:
+        """Give the favour to a role that is tried, or take it back."""
+        regime = self.regime
+        if role is not None and role is not regime.role:
+            demand = consolidate.settled(self.rules, regime.role, regime.demand)
+            self._enter(regime._replace(role=role, since_s=now_s, demand=demand))
+
     def _go_on_learning(self, old: Plan) -> None:
         """Keep what was learned beside the same curves of the same engines; begin anew beside others."""
         same = [each.url for each in old.backends] == [each.url for each in self.plan.backends]
@@ -243,6 +251,15 @@ class Desk(Sight):
         else:
             self.learning.measured = self.rules
             self.rules = self.learning.applied(self.rules, self.clock())
+
+    def _measured_answer(self, facts: RequestFacts, now_s: float) -> None:
+        """Take in how long an answer was, in its turn."""
+        tokens, limit = facts.usage.completion_tokens / facts.traits.weight, facts.traits.max_tokens
+        asked_at_s = now_s if facts.decision is None else facts.decision.regime.smoothed_at_s
+        first, second = self._speculative.book, self._baseline.book
+        oldest_at_s = min(first.oldest_at_s(now_s), second.oldest_at_s(now_s))
+        in_flight = first.requests + second.requests
+        self.answers.ended(asked_at_s, facts.route, tokens, limit, oldest_at_s=oldest_at_s, in_flight=in_flight)
 
     def _decide_by_counts(self, traits: Traits, route: str, now_s: float, where: Whereabouts) -> Decision | None:
         """Decide the short way; None where more than two counts has to be looked at."""

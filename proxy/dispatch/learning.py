@@ -5,6 +5,7 @@ request but one count, and a probe's decision.
 """
 
 from dataclasses import replace
+from math import log
 from typing import Any
 
 from proxy.model import (
@@ -15,11 +16,13 @@ from proxy.model import (
     Placement,
     Policy,
     Reason,
+    Regime,
     RequestFacts,
     Role,
     Traits,
 )
-from proxy.routing import learned
+from proxy.routing import consolidate, learned, trying
+from proxy.routing.curves import ContextCurves
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
 from proxy.routing.gain import best_gain
 from proxy.routing.harm import Harm, choice_of
@@ -27,6 +30,7 @@ from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
 from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
 from proxy.routing.rules import Rules
+from proxy.routing.trying import KEEPS, LEAST_HELD, Tries, Try
 from proxy.state.backend import Backend
 
 # On shared GPUs corrections wait until the demand is known, four of its time constants after the start: a change of the
@@ -62,6 +66,8 @@ class Learning:
         self._judged = (measured, measured)
         self._held = (Held(), Held())
         self._turned_at_s = now_s
+        self.tries = Tries()
+        self._began_s = now_s
         self._from_s = now_s + (SHARED_AFTER_S if self.shared else 0.0)
 
     def polled(self, backend: Backend, beside: Backend, load: EngineLoad, now_s: float) -> None:
@@ -138,6 +144,72 @@ class Learning:
         applied = self.applied(rules, now_s)
         return None if applied.curves is rules.curves else applied
 
+    def favour(self, rules: Rules, regime: Regime, backends: tuple[Backend, Backend], now_s: float) -> Role | None:
+        """Who is to be favoured from now on, where the other role is tried or has been; None: nothing changes."""
+        if not self.shared or rules.paces is None or self._turned_at_s != now_s:
+            return None
+        free = rules.operator_pin is None and not self.suspended(now_s)
+        free = free and all(each.standing()[1] <= now_s for each in backends)
+        if self.tries.now is None:
+            return self._to_try(regime, backends, now_s) if free else None
+        return self._tried(self.tries.now, regime, backends, now_s, free=free)
+
+    def _to_try(self, regime: Regime, backends: tuple[Backend, Backend], now_s: float) -> Role | None:
+        """Begin a trial, if it is time for one."""
+        learner, role, in_flight = self.learner, regime.role, sum(each.book.in_flight for each in backends)
+        if not in_flight or not regime.demand.tok_s or not trying.shows(learner, role, in_flight):
+            return None
+        here, there = self._foretold(regime, now_s)
+        foretold = trying.foretold(here, in_flight)
+        if learner.known_s(role.other, foretold) is not None or not trying.alike(self._measured_of(role)):
+            return None
+        area_s = self._area_s(now_s)
+        calm = not self.tries.made or trying.is_lull(in_flight, foretold)
+        if not calm or not self.tries.due(there / here - 1.0, now_s, area_s):
+            return None
+        self.tries.begin(role.other, foretold, now_s, area_s)
+        return role.other
+
+    def _tried(
+        self, this: Try, regime: Regime, backends: tuple[Backend, Backend], now_s: float, *, free: bool
+    ) -> Role | None:
+        """Go on with a trial, or make an end of it; then the better one has the favour, as far as it has shown."""
+        role, (first, second) = this.role, backends
+        mine = first if role is SPECULATIVE else second
+        shown = self._is_shown(this, mine, now_s)
+        over = shown or trying.is_over(this, first.book.in_flight + second.book.in_flight, now_s)
+        if regime.role is role and free and not over and not _is_full(mine):
+            return None
+        self.tries.end(now_s, self._area_s(now_s))
+        if regime.role is not role:
+            return None
+        here, there = self._foretold(regime, now_s)
+        return role if shown and here <= (1.0 + KEEPS) * there else role.other
+
+    def _is_shown(self, this: Try, mine: Backend, now_s: float) -> bool:
+        """Whether a trial has shown how fast its backend is at the load there is."""
+        role, learner, n = this.role, self.learner, max(1, mine.book.in_flight)
+        context = learner.corrected.at_context(learner.sides[role].context_tokens)
+        ours, theirs = context.of(role), context.of(role.other)
+        if ours is None or theirs is None:
+            return False
+        variance = learner.variance(role, max(1.0, LEAST_HELD * this.foretold), now_s)
+        return trying.is_clear(log(ours.tok_s(n) / theirs.tok_s(n)), variance)
+
+    def _foretold(self, regime: Regime, now_s: float) -> tuple[float, float]:
+        """How many the favoured role and the other one would hold in flight, by what was learned up to now."""
+        asked = trying.asked(regime.demand, now_s - self._began_s)
+        by = replace(self.measured, curves=self.learner.corrected)
+        first, second = consolidate.expected(by, regime.demand, asked)
+        return (first, second) if regime.role is SPECULATIVE else (second, first)
+
+    def _measured_of(self, role: Role) -> ContextCurves:
+        return self.learner.curves.at_context(self.learner.sides[role].context_tokens)
+
+    def _area_s(self, now_s: float) -> float:
+        """The time in flight of all requests since the start."""
+        return sum(each.sums(now_s)[0] for each in self._held)
+
     def applied(self, rules: Rules, now_s: float) -> Rules:
         """Rules by the curves in force: as corrected, or as measured while learning is suspended."""
         measured = self.learner.curves
@@ -168,6 +240,8 @@ class Learning:
             "last_suspension": None if harm.last is None else {"role": harm.last.role, **harm.last.numbers()},
             "requests": probes.requests,
             "probes": probes.spent,
+            "trials": self.tries.made,
+            "tries": None if self.tries.now is None else self.tries.now.role,
             "ratios": {each.role.value: round(self.ratio(each), 4) for each in backends},
         }
 
@@ -201,12 +275,19 @@ class Learning:
         """Whether the other backend than `role` has room. On shared GPUs a probe holds everybody up, so that it is made
         where next to nobody is there and nothing is known of that one, and else as seldom as a dear one."""
         mine, backend = backends if role is SPECULATIVE else reversed(backends)
+        if self.tries.now is not None:
+            return False
         if self.shared and mine.book.in_flight > SHARED_MOST_HELD_UP:
             return False
         if self.shared and self.learner.knows(role.other) and role.other not in self.probes.dear:
             return False
         limit, since_s = backend.standing()
         return since_s <= now_s and (limit is None or backend.book.in_flight < limit)
+
+
+def _is_full(backend: Backend) -> bool:
+    limit = backend.standing()[0]
+    return limit is not None and backend.book.in_flight >= limit
 
 
 def _unbegun_share(facts: RequestFacts) -> float:

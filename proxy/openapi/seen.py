@@ -40,7 +40,7 @@ def schemas() -> Schema:
 def _status() -> Schema:
     return record(
         "Everything that is so at this moment.",
-        absent=("sentence", "troubles"),
+        absent=("sentence", "troubles", "config_file"),
         sentence=text("Where requests go now, and why."),
         troubles=many(
             record(
@@ -51,6 +51,7 @@ def _status() -> Schema:
             )
         ),
         version=text("Of the proxy."),
+        config_file=maybe(text("Path of the configuration as the proxy was started with; null: none was read.")),
         phase=text("Where the proxy is in its life.", ("starting", "serving", "settling", "draining", "stopped")),
         policy=text("The rule in force.", Policy),
         pinned=maybe(text("The role that an operator has pinned everything to.", Role)),
@@ -253,6 +254,8 @@ def _learned() -> Schema:
         "suspensions": whole("How often it was put aside."),
         "requests": whole("Requests that it saw."),
         "probes": whole("Of these, sent to the other backend to see how fast it is."),
+        "trials": whole("How often the other role was favoured on shared GPUs to see how fast it is."),
+        "tries": maybe(text("The role that is favoured for that now.")),
         "ratios": by_name(number("A factor."), "By how much a token takes longer than was measured."),
     }
     evidence = record(

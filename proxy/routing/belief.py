@@ -7,7 +7,7 @@ measured. Where evidence comes from is in evidence.py, what is done with the lin
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log, log2, sqrt
+from math import exp, inf, log, log2, sqrt
 from typing import NamedTuple
 
 from proxy.routing.evidence import Seen
@@ -148,6 +148,12 @@ class Belief:
         here = bin_of(n)
         near = (self.bins.get(Place(bucket, each)) for each in (here - 1, here, here + 1))
         return max((each.at_s for each in near if each is not None), default=None)
+
+    def variance(self, bucket: int, n: float, now_s: float) -> float:
+        """That of the best known place with so many in flight or more; infinite where nothing was seen there."""
+        least = bin_of(n)
+        known = (each for place, each in self.bins.items() if place.bucket == bucket and place.bin >= least)
+        return min((each.variance(now_s) for each in known), default=inf)
 
     def line(self, now_s: float) -> Line:
         """The smooth line through what is known by now."""

@@ -16,6 +16,11 @@ from proxy.routing.rules import Rules
 # Both are looked at so often at most. The dwell is a minute, and a look takes half as long as all else of a decision.
 LOOK_S = 0.25
 
+# A change is made when it has been due at every look for so long. A request is in the demand before its engine has
+# taken it, and taken back when that calls it wrong, which engines do within some hundredths of a second: without, a
+# burst of such requests would turn the role for a minute. It is nothing beside the time constants of the demand.
+STANDS_S = 1.0
+
 # The other one must hold fewer by so much: less is within what a measurement is off, and a change is a risk.
 MIN_GAIN = 0.02
 
@@ -59,17 +64,17 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
     """`demand`, aged since `regime`, with its mean, its peak on the favoured backend, and what the two would have held
     of late; and whether the favoured role is to change now, with `smoothed` sequences in flight.
 
-    Within LOOK_S of the last look nothing is made of it. The dwell must have passed, and the change pay (see `_pays`):
-    by the demand that lasts, or by the number in flight of this moment, see `crowding`.
+    Within LOOK_S of the last look nothing is made of it. The dwell must have passed, and the change have been due for
+    STANDS_S, see `_due`.
     """
     elapsed_s = now_s - demand.looked_at_s
     if rules.paces is None or not demand.tok_s or elapsed_s < LOOK_S:
         return demand, False
-    passed = elapsed_s < inf
+    passed, due_at_s = elapsed_s < inf, demand.due_at_s
     if passed:
         demand = lasting(demand, elapsed_s)
-    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, _, _ = demand
-    role, speculates = regime.role, regime.role is SPECULATIVE
+    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, _, _, _ = demand
+    speculates = regime.role is SPECULATIVE
     first, second = rules.paces.at_context(context)
     both = (first, second) if speculates else (second, first)
     asked, prompts = loaded(both[0], demand), prompt / tok_s
@@ -80,16 +85,55 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
         excess = excess * left + (here - there if speculates else there - here) * elapsed_s
     peak = max(asked, peak)
     demand = Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, now_s)
-    if now_s - regime.since_s < rules.dwell_s:
+    again = due_at_s < inf
+    if now_s - regime.since_s < rules.dwell_s or not _due(
+        regime, demand, both, asked, (here, there), smoothed, again=again
+    ):
         return demand, False
-    if here >= (1.0 + MIN_GAIN) * there and _pays(role, demand, asked, here - there, smoothed * there, LASTS_S):
-        return demand, True
-    burst = crowding(both[0], regime.held, demand)
+    due_at_s = min(due_at_s, now_s)
+    if now_s - due_at_s < STANDS_S:
+        return demand._replace(due_at_s=due_at_s), False
+    return demand, True
+
+
+def _due(  # noqa: PLR0917 - a look makes it
+    regime: Regime,
+    demand: Demand,
+    both: tuple[Paces, Paces],
+    asked: float,
+    held: tuple[float, float],
+    smoothed: float,
+    *,
+    again: bool,
+) -> bool:
+    """Whether a change pays (see `_pays`): by the demand that lasts, which is `asked` and with which the favoured one
+    and the other would hold so many; or by the number in flight of this moment, see `crowding`. It is `again` where the
+    last look has found so: a new height of demand is one for a moment only, since the mean falls until the next comes.
+    """
+    here, there = held
+    role = regime.role
+    if (
+        again and here >= MAX_LISTED and there >= MAX_LISTED
+    ):  # two queues without end speak against nothing found before
+        return True
+    if here >= (1.0 + MIN_GAIN) * there and _pays(
+        role, demand, asked, here - there, smoothed * there, LASTS_S, again=again
+    ):
+        return True
+    burst, prompts = crowding(both[0], regime.held, demand), demand.prompt_tok_s / demand.tok_s
     if burst <= asked:
-        return demand, False
+        return False
     here, there = both[0].alone(burst, prompts), both[1].alone(burst, prompts)
     gains = here >= (1.0 + BURST_GAIN) * there
-    return demand, gains and _pays(role, demand, burst, here - there, smoothed * there, BURST_LASTS_S)
+    return gains and _pays(role, demand, burst, here - there, smoothed * there, BURST_LASTS_S, again=again)
+
+
+def expected(rules: Rules, demand: Demand, asked: float) -> tuple[float, float]:
+    """How many would be in flight in the mean if either backend served all of `asked` tok/s, speculative first."""
+    assert rules.paces is not None
+    prompts = demand.prompt_tok_s / demand.tok_s if demand.tok_s else 0.0
+    first, second = rules.paces.at_context(demand.context_tokens)
+    return first.alone(asked, prompts), second.alone(asked, prompts)
 
 
 def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
@@ -108,21 +152,24 @@ def crowding(here: Paces, held: float, demand: Demand) -> float:
     return here.demand_of(held - BURST_SPREADS * spread) * here.decoding(demand.prompt_tok_s)
 
 
-def _pays(role: Role, demand: Demand, asked: float, fewer: float, waits: float, lasts_s: float) -> bool:  # noqa: PLR0917
+def _pays(  # noqa: PLR0917 - a look makes it
+    role: Role, demand: Demand, asked: float, fewer: float, waits: float, lasts_s: float, *, again: bool
+) -> bool:
     """Whether a change from `role` to the other one pays which would hold so many fewer while `asked` are asked for,
     for `lasts_s`.
 
     What is saved must be more than the change costs: while those in flight run out, each of their tokens waits for a
-    step of the other backend too (`waits`: their number times that of those in flight there). Over the last half hour
-    the other one would have saved as much too, unless there was never as much demand and it does not come and go: to be
-    caught by the next rise on who cannot carry it costs more than a calm saves.
+    step of the other backend too (`waits`: their number times that of those in flight there). Unless the last look has
+    found it so and this one does `again`, the other one would also have saved as much over the last half hour, or there
+    was never as much demand and it does not come and go: to be caught by the next rise on who cannot carry it costs
+    more than a calm saves.
     """
     if fewer <= 0.0:
         return False
     cost = waits * demand.answer_tokens / asked
     if fewer * lasts_s <= cost:
         return False
-    if fewer >= MAX_LISTED:  # the one in favour cannot give what is asked for
+    if again or fewer >= MAX_LISTED:  # the one in favour cannot give what is asked for
         return True
     if asked >= demand.peak_tok_s and demand.spread <= RESTLESS * POISSON_SPREAD:
         return True

@@ -39,4 +39,5 @@ def parted(now: Alone, other: Alone, other_now: float, other_total: Callable[[fl
     left_s = now.step_s - other.step_s * grown
     if left_s < LEAST_LEFT * now.step_s or now.tokens <= 0.0:
         return None
-    return Seen(now.in_flight, 0.0, left_s / now.tokens, GUESSED_VARIANCE + LEAST_VARIANCE)
+    taken = (now.step_s - left_s) / left_s
+    return Seen(now.in_flight, 0.0, left_s / now.tokens, GUESSED_VARIANCE * min(1.0, taken * taken) + LEAST_VARIANCE)

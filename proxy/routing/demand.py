@@ -30,9 +30,11 @@ def aged(regime: Regime, now_s: float) -> Demand:
     if elapsed_s <= 0.0 or not demand.tok_s:
         return demand
     left = exp(-elapsed_s / DEMAND_S)
-    tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown = demand
+    tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due = demand
     tok_s, prompt_tok_s, flown = tok_s * left, prompt_tok_s * left, flown + regime.held * elapsed_s
-    return Demand(tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown)
+    return Demand(
+        tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due
+    )
 
 
 def unread(traits: Traits, cached: int) -> float:
@@ -69,7 +71,9 @@ def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> R
     """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
     each of its sequences is expected to generate `tokens`, and of its prompt so many are cached where it goes."""
     role, since_s, smoothed, smoothed_at_s, held, demand = regime
-    before, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown = demand
+    before, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due = (
+        demand
+    )
     more = traits.weight * tokens / DEMAND_S
     if not more:
         return regime
@@ -83,6 +87,6 @@ def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> R
         mean += more * DEMAND_S / max(lasted_s, DEMAND_S)
     asked = before + more
     demand = Demand(
-        asked, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown
+        asked, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due
     )
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)

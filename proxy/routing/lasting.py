@@ -27,7 +27,7 @@ def lasting(demand: Demand, elapsed_s: float) -> Demand:
 
     By chance: of requests that come at random, or of these, where they were seen to come in bursts.
     """
-    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s, flown = demand
+    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s, flown, _ = demand
     since_s = max(lasted_s, DEMAND_S)
     left = exp(-elapsed_s / since_s)
     flying = flown / elapsed_s

@@ -311,6 +311,11 @@ class Learner:
         side = self.sides[role]
         return side.belief.known_s(self._bucket(side.context_tokens), in_flight)
 
+    def variance(self, role: Role, in_flight: float, now_s: float) -> float:
+        """How well a backend is known with so many in flight or more: that of ln(seconds for a token)."""
+        side = self.sides[role]
+        return side.belief.variance(self._bucket(side.context_tokens), in_flight, now_s)
+
     def ratio(self, role: Role, in_flight: float) -> float:
         """Seconds for a token by those of the measured curve, in the context of its requests; 1: as measured."""
         side = self.sides[role]

@@ -60,14 +60,22 @@ class Book:
         self.typical_duration_s = 0.0
         self.next_expiry_s = _NEVER_S
         """When the next lingering sequence is dropped (monotonic seconds); infinity when none lingers."""
-        self._leases: set[Lease] = set()
+        self._leases: dict[Lease, None] = {}  # in the order in which they were opened
         self._lingering: list[tuple[float, int]] = []
 
     def counts(self, now_s: float) -> Counts:
         """The book's numbers at `now_s`; `oldest_s` is the age of the oldest lease, 0 when there is none."""
         self.expire(now_s)
-        oldest = min((lease.opened_at_s for lease in self._leases), default=now_s)
-        return Counts(self.in_flight, self.lingering, len(self._leases), now_s - oldest)
+        return Counts(self.in_flight, self.lingering, self.requests, now_s - self.oldest_at_s(now_s))
+
+    @property
+    def requests(self) -> int:
+        """Leases that are not settled."""
+        return len(self._leases)
+
+    def oldest_at_s(self, now_s: float) -> float:
+        """When the oldest of them was opened; `now_s` where there is none."""
+        return next(iter(self._leases)).opened_at_s if self._leases else now_s
 
     def expire(self, now_s: float) -> int:
         """Drop lingering sequences whose time is over; returns how many were dropped."""
@@ -82,7 +90,7 @@ class Book:
         return dropped
 
     def _settle(self, lease: "Lease", now_s: float, linger_s: float, most: int | None) -> None:
-        self._leases.remove(lease)
+        del self._leases[lease]
         self.settled += 1
         stays = self._linger(lease.weight, now_s + linger_s, most) if linger_s > 0 else 0
         self.in_flight -= lease.weight - stays
@@ -114,7 +122,7 @@ class Lease:
         self.outcome: Outcome | None = None
         self._clock = clock
         self.opened_at_s = clock()
-        book._leases.add(self)
+        book._leases[self] = None
         book.in_flight += weight
         book.opened += 1
 

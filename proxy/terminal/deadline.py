@@ -23,7 +23,7 @@ class Deadline:
         self.passed = False
         self._watched: list[socket.socket] = []
         self._looking = threading.Lock()  # the timer has a thread of its own
-        self._timer = threading.Timer(within_s, self._pass)
+        self._timer = threading.Timer(within_s, self.end)
         self._timer.daemon = True
 
     def __enter__(self) -> "Deadline":
@@ -50,7 +50,12 @@ class Deadline:
             if self.passed:
                 _end(self._watched[-1])
 
-    def _pass(self) -> None:
+    def lift(self) -> None:
+        """Let what came in time go on without one, until `end` is called."""
+        self._timer.cancel()
+
+    def end(self) -> None:
+        """End the connections now."""
         with self._looking:
             self.passed = True
             for each in self._watched:

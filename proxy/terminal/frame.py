@@ -6,7 +6,7 @@ from typing import Any
 from proxy.model import ROLES, Role
 from proxy.terminal.bars import BLOCKS, bar, sparkline
 from proxy.terminal.cells import clock, duration, figure, is_number
-from proxy.terminal.columns import columns
+from proxy.terminal.columns import columns, labelled
 from proxy.terminal.saying import harmless, plain
 from proxy.terminal.status import health
 from proxy.terminal.view import WINDOW_S, View
@@ -21,11 +21,14 @@ LABEL = 13
 LEGEND = "  why, in flight before (speculative+baseline), cost (speculative | baseline)"
 # The sentence may take so many lines; the rest of it is in `crossover status`.
 SENTENCE_LINES = 2
+# What is wrong may take so many more: two troubles whole in 80 columns, and decisions still have room in 24 lines.
+TROUBLE_LINES = 4
+MORE_TROUBLES = "! and more: `crossover status` tells all"
 
 
 def frame(view: View, width: int, height: int, *, trouble: str = "", blocks: str = BLOCKS) -> list[Line]:
     """At most `height` lines of at most `width` characters. `trouble` says why the view is an old one."""
-    lines = [_title(view, width), *_sentence(view, trouble, width), [], *_backends(view), []]
+    lines = [_title(view, width), *_sentence(view, trouble, width), *_troubles(view, width), [], *_backends(view), []]
     if view.samples:
         lines += [*_curves(view, width, blocks), _split(view, width), _counts(view), []]
     room = height - len(lines)
@@ -59,6 +62,15 @@ def _sentence(view: View, trouble: str, width: int) -> list[Line]:
         return [[(line, "bold red")] for line in wrap(plain(trouble, 400), width)[:SENTENCE_LINES]]
     lines = wrap(plain(view.status.get("sentence"), 1000), width)
     return [[(line, "")] for line in lines[:SENTENCE_LINES]]
+
+
+def _troubles(view: View, width: int) -> list[Line]:
+    """What is wrong, the worst first, as the port tells it."""
+    lines: list[Line] = []
+    for each in view.status.get("troubles") or ():
+        style = "bold red" if each.get("severe", True) else "yellow"
+        lines += [[(line, style)] for line in labelled("!", plain(each["message"], 1000), width, 2)]
+    return lines if len(lines) <= TROUBLE_LINES else [*lines[: TROUBLE_LINES - 1], [(MORE_TROUBLES, "bold red")]]
 
 
 def _backends(view: View) -> list[Line]:

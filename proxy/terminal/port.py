@@ -23,6 +23,8 @@ from proxy.terminal.saying import plain
 ASK_WITHIN_S = 10.0
 # No answer of a proxy comes near it; something else on that port may send without end.
 MAX_ANSWER_BYTES = 1 << 26
+# A line of the stream has some KiB.
+MAX_LINE_BYTES = 1 << 20
 DEFAULT_URL = "http://127.0.0.1:29000"
 TOKEN_VARIABLE = "CROSSOVER_ADMIN_TOKEN"
 # What the operators' port says with its 401, and nothing else does: the clients' port has one too.
@@ -80,12 +82,27 @@ class Port:
                 met = _late(deadline) if deadline.passed else error
                 raise Unanswered(self._no_answer(met, _mend(met))) from error
 
-    def _got(self, path: str, deadline: Deadline) -> str:
+    def lines(self, path: str, deadline: Deadline) -> Iterator[str]:
+        """The lines of an answer that goes on, as they come, once its head came within the deadline, until that is
+        ended. Raises Unanswered, without a mend: who asks for the rest as well is told it."""
+        with deadline:
+            try:
+                with self._opened(path, deadline) as answer:
+                    deadline.lift()
+                    while line := answer.readline(MAX_LINE_BYTES):
+                        yield line.decode()
+            except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+                raise Unanswered(self._no_answer(error, ADMIN_MEND)) from error
+
+    def _opened(self, path: str, deadline: Deadline) -> Any:
         asked = urllib.request.Request(f"{self.url}{path}")
         if self._token:
             # Unredirected: whoever we are sent on to is not to have it.
             asked.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        with deadline.opener(self._context).open(asked, timeout=ASK_WITHIN_S) as answer:
+        return deadline.opener(self._context).open(asked, timeout=ASK_WITHIN_S)
+
+    def _got(self, path: str, deadline: Deadline) -> str:
+        with self._opened(path, deadline) as answer:
             said: bytes = answer.read(MAX_ANSWER_BYTES)
         if deadline.passed:  # a body that ends with its connection looks whole
             raise _late(deadline)

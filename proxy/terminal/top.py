@@ -1,6 +1,6 @@
 """`crossover top`: what a running proxy does, live in a terminal, or as one plain frame after the other in a pipe.
 
-It asks again for each frame (view.py); how a frame looks is in frame.py, the screen in live.py.
+What is shown is had by following.py; how a frame looks is in frame.py, the screen in live.py.
 """
 
 import argparse
@@ -15,10 +15,11 @@ from importlib.util import find_spec
 from types import FrameType
 
 from proxy.terminal.bars import ASCII_BLOCKS, BLOCKS
+from proxy.terminal.following import Following
 from proxy.terminal.frame import Line, frame
 from proxy.terminal.port import Port, Unanswered, add_arguments, understood
 from proxy.terminal.saying import say
-from proxy.terminal.view import View, look
+from proxy.terminal.view import View
 
 OK, FAILED = 0, 1
 # Below it the frames say nothing new: the proxy takes a sample a second.
@@ -85,20 +86,21 @@ def _is_screen() -> bool:
 
 def _frames(port: Port, interval_s: float, count: int | None) -> Frames:
     """Views, the last good one with its trouble where there is no new one. Raises Unanswered at the first look."""
-    shown, view = 0, look(port)
-    trouble = ""
-    while True:
-        yield view, trouble
-        shown += 1
-        if count is not None and shown >= count:
-            return
-        time.sleep(interval_s)
-        try:
-            view, trouble = look(port), ""
-        except Unanswered as error:
-            if error.status in _REFUSED:
-                raise
-            trouble = f"NO ANSWER, what follows is old: {error}"
+    with contextlib.closing(Following(port, interval_s)) as following:
+        shown, view = 0, following.look()
+        trouble = ""
+        while True:
+            yield view, trouble
+            shown += 1
+            if count is not None and shown >= count:
+                return
+            time.sleep(interval_s)
+            try:
+                view, trouble = following.look(), ""
+            except Unanswered as error:
+                if error.status in _REFUSED:
+                    raise
+                trouble = f"NO ANSWER, what follows is old: {error}"
 
 
 def _blocks() -> str:

@@ -1,10 +1,10 @@
-"""What `crossover top` shows, asked from the operators' port once for each frame. How it looks is in frame.py.
+"""What `crossover top` shows, asked from the operators' port, and how what its stream tells changes it.
 
-Nothing is kept from one look to the next: a proxy that was started anew is shown as it is.
+When it is asked and when the stream is read is in following.py; how it looks in frame.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.model import Role
@@ -57,6 +57,35 @@ def look(port: Port) -> View:
     status = known(port, port.json("/status"))
     with understood(port.url):
         return _view(port, status)
+
+
+def after(view: View, name: str, told: Any) -> View:
+    """The view once the stream has told an event. Raises ValueError, TypeError or LookupError where it is none that
+    fits what was there before."""
+    match name:
+        case "sample":
+            return _with_row(view, told)
+        case "state":
+            return replace(view, status=told)
+        case "decisions":
+            return replace(view, decisions=[*_objects(told["shown"]), *view.decisions][:MAX_DECISIONS])
+        case "journal":
+            return replace(view, events=[*_objects([told]), *view.events][:MAX_EVENTS])
+    return view
+
+
+def _with_row(view: View, row: list[Any]) -> View:
+    told = dict(zip(view.samples, row, strict=True))
+    since_s = told["at_s"] - next(iter(view.column("at_s")[-1:]), 0.0)
+    if since_s < -2 * view.step_s:
+        raise ValueError("its clock was set back, and what was seen is of no time")
+    if since_s <= 0:
+        return view  # it was in the history already
+    samples = {name: [*values, told[name]][-WINDOW_S:] for name, values in view.samples.items()}
+    # The state comes every few rows: of what both tell, the row is newer.
+    both = {name: told[name] for name in ("waiting", "smoothed", "enter_at", "leave_at")}
+    backends = [{**each, "in_flight": told[f"{each['role']}_in_flight"]} for each in view.status["backends"]]
+    return replace(view, samples=samples, status={**view.status, **both, "backends": backends})
 
 
 def _view(port: Port, status: dict[str, Any]) -> View:

@@ -17,6 +17,7 @@ from proxy.routing.out import Out
 from proxy.telling import why_out
 from proxy.watch import sentences
 from proxy.watch.bursts import Bursts
+from proxy.watch.due import Due
 from proxy.watch.history import STEP_S, History, Sample, row
 from proxy.watch.journal import Entry, Journal, Number
 from proxy.watch.remembered import told_decision
@@ -24,15 +25,6 @@ from proxy.watch.stream import Stream, event
 
 # Decisions that a turn shows; beyond some twenty a second nobody can read them, and they are counted.
 MAX_SHOWN = 20
-# Turns after which readers get the state though nothing in it has changed: ages and drift grow meanwhile.
-STATE_EVERY = 5
-# What of the state changes by itself all the time.
-_RESTLESS = frozenset(
-    {
-        *("regime_age_s", "circuit_age_s", "oldest_s", "engine_age_s", "engine_change_age_s"),
-        *("smoothed", "learning", "held_body_bytes", "drift"),
-    }
-)
 
 
 class Watch:
@@ -53,8 +45,7 @@ class Watch:
         self._disagreements: tuple[str, ...] = ()
         self._told = 0  # entries of the journal that readers have had
         self._told_at_s = desk.clock()
-        self._told_state: Any = None
-        self._quiet_turns = 0
+        self._state_due = Due()
         self._failed = False  # the latest turn, which has been told
 
     # ------------------------------------------------------------ life
@@ -163,12 +154,8 @@ class Watch:
         count = sample.speculative_requests + sample.baseline_requests
         if count:
             parts.append(event("decisions", {"count": count, "shown": self._shown(offset_s)}))
-        self._quiet_turns += 1
-        status = self._status()
-        state = steady(status)
-        if state != self._told_state or self._quiet_turns >= STATE_EVERY:
-            self._told_state, self._quiet_turns = state, 0
-            parts.append(event("state", status))
+        if self._state_due.turn(sample, self.journal.written):
+            parts.append(event("state", self._status()))
         return b"".join(parts)
 
     def _shown(self, offset_s: float) -> list[dict[str, Any]]:
@@ -193,10 +180,3 @@ class Watch:
                 why = why_out(backend.out(desk.plan.breaker, now_s) or (None if closed else Out.CIRCUIT_OPEN))
                 what = "takes requests again" if eligible else f"takes no requests: it {why}"
                 self.note("eligible", f"{name} {what}.", backend.role, eligible=float(eligible))
-
-
-def steady(told: Any) -> Any:
-    """What of a status is compared to know whether it has changed."""
-    if isinstance(told, dict):
-        return {key: steady(value) for key, value in told.items() if key not in _RESTLESS}
-    return [steady(each) for each in told] if isinstance(told, list | tuple) else told

@@ -1,13 +1,14 @@
-// Speed by load: the measured curves with their intervals, the crossover band, what was seen lately, and where each
-// backend works now. Without curves only what was seen is there.
+// Speed by load: the measured curves with their intervals, what was learned of them, the crossover band, what was seen
+// lately, and where each backend works now. Without curves only what was seen is there.
 
 import { make, mark, say } from "./dom.js";
 import { axisOf, colours, hatched, shape } from "./paint.js";
-import { length, mean, store } from "./store.js";
+import { configFile, length, mean, store } from "./store.js";
 import { figure, ROLES } from "./words.js";
 
 const SEEN = 900; // samples that are shown as dots: a quarter of an hour
 const NOW = 5; // samples that make an operating point
+const APART = 0.01; // a learned curve that nowhere differs by more is the measured one to any eye
 const POWERS = Array.from({ length: 16 }, (_, power) => 2 ** power);
 
 export class CurveChart {
@@ -16,10 +17,11 @@ export class CurveChart {
     this.choice = make("select", { "aria-label": "Length of context", onchange: () => this.#choose() });
     this.values = Object.fromEntries(ROLES.map((role) => [role, make("b", { text: "–" })]));
     const items = ROLES.map((role) => make("li", {}, mark(role), make("span", { text: `${role}, last ${NOW} s` }), this.values[role]));
+    this.taught = Object.fromEntries(ROLES.map((role) => [role, make("li", {}, mark(`${role} learned`), make("span", { text: `${role}, learned` }))]));
     this.text = make("p", { class: "quiet", text: "" });
     this.plot = make("div", { class: "plot", role: "img", "aria-label": "Speed by load" });
     element.append(
-      make("figure", { class: "chart tall" }, make("figcaption", {}, make("h3", { text: "Output tok/s by sequences in flight" }), this.choice, make("ul", {}, ...items)), this.plot),
+      make("figure", { class: "chart tall" }, make("figcaption", {}, make("h3", { text: "Output tok/s by sequences in flight" }), this.choice, make("ul", {}, ...items, ...Object.values(this.taught))), this.plot),
       this.text,
     );
     new ResizeObserver(() => this.#fit()).observe(this.plot);
@@ -33,8 +35,8 @@ export class CurveChart {
     this.ink = colours();
     this.font = axisOf(this.ink).font;
     this.u?.destroy();
-    const data = this.#data();
-    this.u = new uPlot(this.#options(), data, this.plot);
+    this.u = new uPlot(this.#options(), this.#data(), this.plot);
+    for (const role of ROLES) this.taught[role].hidden = !store.curves?.learned; // else it keeps its room
     say(this.text, this.#words(contexts));
     this.draw();
   }
@@ -46,6 +48,7 @@ export class CurveChart {
       const point = this.points[role];
       say(this.values[role], point ? `${figure(point.tok_s)} tok/s at ${figure(point.in_flight)}` : "idle");
     }
+    for (const role of ROLES) this.taught[role].classList.toggle("absent", !this.#learned(role).length);
     const told = ROLES.map((role) => `${role} ${this.values[role].textContent}`).join(", ");
     this.plot.setAttribute("aria-label", `Output tok/s by sequences in flight, now: ${told}. ${this.text.textContent}`);
     this.u.setData(this.#data());
@@ -60,6 +63,15 @@ export class CurveChart {
     return store.curves?.contexts?.[this.context] ?? null;
   }
 
+  /** The learned points of a role; none where live traffic agrees with what was measured. */
+  #learned(role) {
+    const tokens = this.#measured?.context_tokens;
+    const points = store.curves?.learned?.contexts?.find((each) => each.context_tokens === tokens)?.[role] ?? [];
+    const measured = new Map(this.#measured?.[role].map((point) => [point.in_flight, point.tok_s]));
+    const apart = ({ in_flight, tok_s }) => Math.abs(tok_s / (measured.get(in_flight) ?? tok_s) - 1) > APART;
+    return points.some(apart) ? points : [];
+  }
+
   #now(role) {
     const end = length();
     const in_flight = mean(`${role}_in_flight`, end - NOW, end);
@@ -71,20 +83,22 @@ export class CurveChart {
     if (!contexts.length) {
       return (
         "Nothing was measured here: small shapes are what the last quarter of an hour has shown. " +
-        "scripts/calibrate crossover.yaml measures both backends and says where they cross; name its curves.yaml as routing.curves_file."
+        `scripts/calibrate ${configFile()} measures both backends and says where they cross; name its curves.yaml as routing.curves_file.`
       );
     }
     const band = this.#measured?.band;
     const about = band ? `The band from ${figure(band.enter_at)} to ${figure(band.leave_at)} in flight is where the two hardly differ. ` : "";
+    const taught = store.curves.learned ? "Dotted ones appear where live traffic has shown other speeds since: routing goes by them. " : "";
     const intervals = ROLES.some((role) => (this.#measured?.[role] ?? []).some((point) => point.low !== null));
     const dated = store.curves.measured_at.slice(0, 16).replace("T", " ");
-    return `Lines are the speeds in routing.curves_file (${dated})${intervals ? ", whiskers their intervals" : ""}. Small shapes are what the last quarter of an hour has shown, large ones now. ${about}`;
+    return `Lines are the speeds in routing.curves_file (${dated})${intervals ? ", whiskers their intervals" : ""}. ${taught}Small shapes are what the last quarter of an hour has shown, large ones now. ${about}`;
   }
 
   #data() {
-    const curves = ROLES.map((role) => new Map((this.#measured?.[role] ?? []).map((point) => [point.in_flight, point.tok_s])));
+    const points = [...ROLES.map((role) => this.#measured?.[role] ?? []), ...ROLES.map((role) => this.#learned(role))];
+    const curves = points.map((each) => new Map(each.map(({ in_flight, tok_s }) => [in_flight, tok_s])));
     const xs = [...new Set(curves.flatMap((curve) => [...curve.keys()]))].sort((one, two) => one - two);
-    if (!xs.length) return [[1, 64], [null, null], [null, null]];
+    if (!xs.length) return [[1, 64], ...curves.map(() => [null, null])];
     return [xs, ...curves.map((curve) => xs.map((x) => curve.get(x) ?? null))];
   }
 
@@ -96,8 +110,9 @@ export class CurveChart {
 
   #most() {
     const measured = ROLES.flatMap((role) => (this.#measured?.[role] ?? []).map((point) => point.high ?? point.tok_s));
+    const taught = ROLES.flatMap((role) => this.#learned(role).map((point) => point.tok_s));
     const seen = ROLES.flatMap((role) => (store.columns[`${role}_tok_s`] ?? []).slice(-SEEN).map((value) => value ?? 0));
-    return Math.max(10, ...measured, ...seen) * 1.08;
+    return Math.max(10, ...measured, ...taught, ...seen) * 1.08;
   }
 
   #options() {
@@ -114,7 +129,7 @@ export class CurveChart {
         { ...axis, size: axis.height, splits: (_, __, least, most) => POWERS.filter((value) => value >= least && value <= most), filter: (_, splits) => splits, values: (_, splits) => splits.map(figure) },
         { ...axis, values: (_, splits) => splits.map(figure) },
       ],
-      series: [{}, line("speculative", []), line("baseline", [7, 4])],
+      series: [{}, line("speculative", []), line("baseline", [7, 4]), line("speculative", [2, 4]), line("baseline", [7, 4, 2, 4])],
       hooks: { drawClear: [(u) => this.#behind(u)], draw: [(u) => this.#before(u)] },
     };
   }

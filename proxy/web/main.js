@@ -10,13 +10,15 @@ import { follow, get } from "./feed.js";
 import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
 import { beginNotices, tellNotices, unknownStanding } from "./notices.js";
-import { add, decide, fill, latest, length, note, setBack, store, total } from "./store.js";
+import { add, decide, fill, freshen, latest, length, note, setBack, store, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
 import { ROLES, ago, figure, percent, several, span } from "./words.js";
 
-// The curves change by reloads and by learning; the settings by reloads.
+// The curves change by reloads and by learning; the settings by reloads. To compare them with their file costs the proxy
+// as much as a quarter of a minute of the stream, so that a page that nobody sees does not ask.
 const LOOK_AGAIN_MS = 60_000;
 
+let lookedAt = 0;
 const charts = new Charts(marked);
 const curve = new CurveChart(at("curve"));
 const choose = (at_s) => {
@@ -33,6 +35,7 @@ async function look() {
   store.decisions = decisions.decisions;
   store.curves = curves;
   store.state = state;
+  lookedAt = performance.now();
 }
 
 function show() {
@@ -126,13 +129,16 @@ async function lookAgain() {
 const hear = {
   sample(row) {
     if (setBack(row)) lookAgain();
-    if (!add(row) || document.hidden) return;
+    if (!add(row)) return;
+    freshen();
+    if (document.hidden) return;
     store.decided = total("speculative_requests", length() - 1, length()) + total("baseline_requests", length() - 1, length());
     tellRate();
     lookForTurns();
     charts.draw();
     curve.draw();
     tellMoment();
+    tellBackends();
     tellLists(choose);
     tellAges();
   },
@@ -151,10 +157,17 @@ const hear = {
   },
 };
 
+/** Ask for what the stream does not tell, where it was not asked for lately and somebody sees it. */
+function nowAndThen() {
+  if (!document.hidden && performance.now() - lookedAt >= LOOK_AGAIN_MS) again();
+}
+
 function again() {
+  lookedAt = performance.now();
   get("curves")
     .then((curves) => {
-      const changed = JSON.stringify(curves.contexts) !== JSON.stringify(store.curves?.contexts);
+      const measured = ({ contexts, learned } = {}) => JSON.stringify([contexts, Boolean(learned)]);
+      const changed = measured(curves) !== measured(store.curves ?? {});
       store.curves = curves;
       if (changed) curve.build();
     })
@@ -180,8 +193,7 @@ async function setSpan(seconds) {
 const THEMES = ["auto", "light", "dark"];
 
 function setTheme(theme) {
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
+  globalThis.wear(theme);
   say(at("theme"), `Theme: ${theme}`);
   try {
     localStorage.setItem("theme", theme);
@@ -196,12 +208,11 @@ function setTheme(theme) {
 
 for (const radio of document.querySelectorAll("input[name=span]")) radio.addEventListener("change", () => setSpan(radio.value));
 at("theme").addEventListener("click", () => {
-  const now = document.documentElement.dataset.theme ?? "auto";
-  setTheme(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
+  setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.choice) + 1) % THEMES.length]);
 });
-say(at("theme"), `Theme: ${document.documentElement.dataset.theme ?? "auto"}`);
+say(at("theme"), `Theme: ${document.documentElement.dataset.choice}`);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => length() && (charts.build(), curve.build()));
-document.addEventListener("visibilitychange", () => !document.hidden && length() && (charts.draw(), curve.draw(), tellAll()));
+document.addEventListener("visibilitychange", () => !document.hidden && length() && (charts.draw(), curve.draw(), tellAll(), nowAndThen()));
 
 ROLES.forEach((role, index) => at("figures").children[index].firstElementChild.replaceChildren(named(role)));
 beginActions(() => again());
@@ -209,7 +220,7 @@ beginBackends();
 beginDecisions();
 beginNotices();
 beginSettings();
-setInterval(again, LOOK_AGAIN_MS);
+setInterval(nowAndThen, LOOK_AGAIN_MS / 12);
 follow({
   look,
   show,

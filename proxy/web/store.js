@@ -38,6 +38,13 @@ export function add(row) {
   return true;
 }
 
+/** Take the counts of the last row into the state, which comes seconds apart: the page tells one number of a thing. */
+export function freshen() {
+  const last = (name) => store.columns[name]?.at(-1);
+  store.state.waiting = last("waiting") ?? store.state.waiting;
+  for (const backend of store.state.backends) backend.in_flight = last(`${backend.role}_in_flight`) ?? backend.in_flight;
+}
+
 /** Add decisions as the stream tells them. */
 export function decide({ shown }) {
   store.decisions = [...shown, ...store.decisions].slice(0, MAX_DECISIONS);
@@ -47,6 +54,9 @@ export function decide({ shown }) {
 export function note(entry) {
   store.entries = [entry, ...store.entries].slice(0, MAX_ENTRIES);
 }
+
+/** How the configuration's file is called. */
+export const configFile = () => store.state?.config_file ?? "crossover.yaml";
 
 /** How many samples there are. */
 export const length = () => store.columns.at_s?.length ?? 0;

@@ -1,7 +1,7 @@
 // Whether speculation is worth it here: one word, the sentence that was measured, and where the present load lies.
 
 import { at, make, say } from "./dom.js";
-import { length, mean, store, total } from "./store.js";
+import { configFile, length, mean, store, total } from "./store.js";
 import { figure, pace, percent } from "./words.js";
 
 const SHORT = {
@@ -17,7 +17,7 @@ export function tellVerdict() {
   if (!contexts.length) {
     say(at("verdict"), "Not known: nothing was measured here.");
     lines(more, [
-      "scripts/calibrate crossover.yaml measures both backends in an hour and says it in one sentence; name the curves.yaml that it writes as routing.curves_file.",
+      `scripts/calibrate ${configFile()} measures both backends in an hour and says it in one sentence; name the curves.yaml that it writes as routing.curves_file.`,
       lately(),
     ]);
     return;

@@ -96,10 +96,15 @@ class PlainDesk:
                 ours, theirs = here.alone(tok_s, prompts), there.alone(tok_s, prompts)
                 costs = smoothed * theirs * demand.answer_tokens / tok_s
                 highest = tok_s >= demand.peak_tok_s and not restless
-                wise = owed > costs or highest or ours - theirs >= 512
+                wise = demand.due_at_s < inf or owed > costs or highest or ours - theirs >= 512
                 saves = (ours - theirs) * lasts_s > costs
                 pays = pays or (wise and saves and ours >= least * theirs)
+            pays = pays or (demand.due_at_s < inf and min(one.alone(asked, prompts) for one in (here, there)) >= 512)
             settled = there.alone(asked, prompts)
+            may = pays and now_s - before.since_s >= self.dwell_s
+            due_at_s = min(demand.due_at_s, now_s) if may else inf
+            pays = now_s - due_at_s >= 1.0
+            demand = demand._replace(due_at_s=inf if pays else due_at_s)
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
+from fakes.events import events
 from fakes.raw import ask, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until, until_told
@@ -46,17 +46,7 @@ class Window:
         return [entry for entry in told["events"] if entry["kind"] == kind]
 
     def events(self, response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
-        return _events(response)
-
-
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
-    name = ""
-    async for line in response.content:
-        word, _, rest = line.decode().rstrip("\n").partition(": ")
-        if word == "event":
-            name = rest
-        elif word == "data":
-            yield name, orjson.loads(rest)
+        return events(response)
 
 
 @pytest.fixture(autouse=True)

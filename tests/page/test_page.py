@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest_asyncio
 from fakes.browser import Browser, Tab, browsing
 from fakes.curves import measured, write
 from fakes.held import Held
-from fakes.pages import audited, click, need_browser, open_page, outside, shifted, text
+from fakes.pages import READY, audited, click, need_browser, open_page, outside, shifted, text
 from fakes.proxy import running
 from fakes.raw import RawClient, ask, chat, request
 from fakes.stage import Stage, staged
@@ -23,6 +24,7 @@ from fakes.until import until
 from proxy.model import CircuitState, Role
 from proxy.routing.breaker import Circuit
 from proxy.routing.health import Evidence
+from proxy.watch.due import Due
 from proxy.watch.history import COLUMNS, row
 
 MAX_WEIGHT_BYTES = 300 * 1024
@@ -179,6 +181,20 @@ async def test_what_was_found_in_the_history_stays_as_more_comes(browser: Browse
         assert "The load rose from 16 to 32 in flight." in told[-1][2]
 
 
+async def test_the_cards_count_what_the_rows_count_before_the_state_comes_again(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        turn(stage)
+        monkeypatch.setattr(Due, "turn", lambda *_: False)
+        card = "document.querySelector('.card.baseline [data-name=\"Sequences in flight\"]').textContent"
+        await tab.until(f"{card}.startsWith('0 of 256')")
+        with stage.app.desk.ledger.open(stage.app.desk.backend(Role.BASELINE).book, 3):
+            turn(stage)
+            await tab.until(f"{card}.startsWith('3 of 256')")
+
+
 async def test_what_is_wrong_comes_first_and_is_in_the_header(browser: Browser, tmp_path: Path) -> None:
     async with shown(browser, tmp_path) as (stage, tab):
         await open_page(tab, stage.app)
@@ -288,10 +304,63 @@ async def test_no_sentence_is_cut(browser: Browser, tmp_path: Path, width: int) 
             "its share bit by bit; 100 requests wait for room."
         )
         kept = stage.app.status
-        stage.app.status = lambda: {**kept(), "sentence": longest}  # type: ignore[method-assign]
+        stage.app.watch._status = lambda: {**kept(), "sentence": longest}
         turn(stage, 6)
         await tab.until(f"{text('now')}.includes('100 requests wait for room')")
         assert await tab.run(CUT) == []
+
+
+async def test_speeds_that_live_traffic_has_taught_are_drawn_beside_the_measured_ones(
+    browser: Browser, tmp_path: Path
+) -> None:
+    drawn = """Promise.all([import('/web/curvechart.js'), import('/web/store.js')]).then(([{ CurveChart }]) => {
+        const chart = new CurveChart(document.createElement('div'));
+        chart.build();
+        return chart.u.data;
+    })"""
+    legend = "[...document.querySelectorAll('#curve .mark.learned')].map((m) => getComputedStyle(m).visibility)"
+    async with shown(browser, tmp_path) as (stage, tab):
+        await open_page(tab, stage.app)
+        assert await tab.run(legend) == ["hidden", "hidden"], "what is as measured is drawn once"
+        assert (await tab.run(drawn))[3:] == [[None, None], [None, None]]
+        told = stage.app.curves()
+        [context] = told["learned"]["contexts"]
+        context["speculative"] = [{"in_flight": 5.0, "tok_s": 125.0}, {"in_flight": 6.0, "tok_s": 123.0}]
+        stage.app.curves = lambda: told  # type: ignore[method-assign]
+        stage.app.watch.note("reload", "Whatever makes the page ask again.")
+        turn(stage)
+        await tab.until(f"({legend})[0] === 'visible'")
+        assert await tab.run(legend) == ["visible", "hidden"]
+        xs, speculative, _, learned, other = await tab.run(drawn)
+        assert (xs, speculative) == ([5, 6, 7], [250, None, 240])
+        assert (learned, other) == ([125, 123, None], [None, None, None])
+
+
+async def test_advice_names_the_file_that_the_operator_has(browser: Browser, tmp_path: Path) -> None:
+    async with shown(browser, tmp_path, routing={}) as (stage, tab):
+        settings = stage.app.settings
+        stage.app.settings = settings.read_from(replace(settings.sources, file=Path("/etc/pair.yaml")))
+        await open_page(tab, stage.app)
+        for part in ("verdict-more", "curve"):
+            assert "scripts/calibrate /etc/pair.yaml measures both backends" in await tab.run(text(part))
+
+
+async def test_the_theme_is_the_systems_until_one_is_chosen(browser: Browser, tmp_path: Path) -> None:
+    paper = "getComputedStyle(document.body).getPropertyValue('--paper').trim()"
+    async with shown(browser, tmp_path) as (stage, tab):
+        await tab.prefer("dark")
+        await open_page(tab, stage.app)
+        assert await tab.run(paper) == "#17202a"
+        await tab.prefer("light")
+        await tab.until(f"{paper} === '#ffffff'")
+        for theme, ground in (("light", "#ffffff"), ("dark", "#17202a")):
+            await tab.run(click("#theme"))
+            assert await tab.run(text("theme")) == f"Theme: {theme}"
+            assert await tab.run(paper) == ground
+        await tab.open(f"http://127.0.0.1:{stage.app.admin_port}/")
+        await tab.until(f"{READY} && {text('theme')} === 'Theme: dark' && {paper} === '#17202a'")
+        await tab.run(click("#theme"))
+        await tab.until(f"{paper} === '#ffffff'")
 
 
 @pytest.mark.parametrize("policy", ["threshold", "overflow", "consolidate", "pinned"])

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.deciding.plan import Step, next_step
-from proxy.lab.calibration.deciding.prefill import MAX_PAIRS, WITHIN_S, lengths, prefill
+from proxy.lab.calibration.deciding.prefill import MAX_PAIRS, WITHIN_S, affordable, lengths, prefill
 from proxy.lab.calibration.deciding.quick import next_quick_step
 from proxy.lab.calibration.values import Arm, ArmFacts, Cell, FirstToken, Measurement, Prefill, Span
 
@@ -119,17 +119,23 @@ class Campaign:
         for arm in (arm for arm in self.aim.arms if arm is not Arm.ADAPTIVE):
             for context_tokens in self.aim.contexts:
                 began_s = self._stand.now_s()
-                pairs = await self._pairs(arm, *lengths(context_tokens))
+                pairs = await self._pairs(arm, context_tokens)
                 found = prefill(arm, context_tokens, pairs)
                 if found is None:
                     break  # what fails on one length may cost as long on each
                 measured.append(found._replace(spent_s=self._stand.now_s() - began_s))
         return measured
 
-    async def _pairs(self, arm: Arm, short: int, long: int) -> list[tuple[FirstToken, FirstToken]]:
+    async def _pairs(self, arm: Arm, context_tokens: int) -> list[tuple[FirstToken, FirstToken]]:
         pairs: list[tuple[FirstToken, FirstToken]] = []
+        most = self._facts[arm].most_context_tokens if arm in self._facts else None
+        short, long = lengths(context_tokens, most)
+        first = await self._stand.first_token(arm, short)
+        if first is None:
+            return pairs
+        known, (short, long) = short, affordable(context_tokens, short, long, first.ttft_s)
         # One for nothing: the first prompt of a length may wait for kernels.
-        if await self._stand.first_token(arm, long) is None:
+        if long != known and await self._stand.first_token(arm, long) is None:
             return pairs
         ends_at_s = self._stand.now_s() + WITHIN_S
         while len(pairs) < MAX_PAIRS and self._stand.now_s() < ends_at_s:

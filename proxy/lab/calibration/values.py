@@ -154,6 +154,10 @@ class Measurement:
         return not self.cut and not self.disturbed and self.tok_s > 0.0
 
 
+# The flags that bound one sequence: SGLang's, and llama.cpp's, which shares its context out among its slots.
+_MOST_CONTEXT = ("context_length", "slot_context")
+
+
 @dataclass(frozen=True, slots=True)
 class ArmFacts:
     """What one arm's engine said of itself before the first cell; None where it did not say. No key is among them.
@@ -177,6 +181,12 @@ class ArmFacts:
     accelerator: str | None = None
     accelerators: int | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def most_context_tokens(self) -> int | None:
+        """Tokens of prompt and answer that one sequence may have; None where the engine did not say."""
+        told = next((self.flags[name] for name in _MOST_CONTEXT if name in self.flags), "")
+        return int(told) if told.isdecimal() else None
 
 
 class Estimate(NamedTuple):

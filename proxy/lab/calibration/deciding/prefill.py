@@ -18,15 +18,30 @@ LEAST_LONG_TOKENS = 2048
 # the chat's template.
 SHORT_SHARE = 0.25
 
+# Of what an engine takes at most: a prompt comes out some per cent longer than it was asked for.
+MOST_SHARE = 0.9
+
+# A prompt that takes this long stands out of what steps scatter by; engines on a processor take some seconds for it.
+SLOW_S = 1.0
+
 # Pairs of an arm and bucket: as many as narrow the interval to some per cent, but none is begun after this time.
 MAX_PAIRS = 6
 WITHIN_S = 12.0
 
 
-def lengths(context_tokens: int) -> tuple[int, int]:
-    """The tokens of a short and a long prompt for one bucket of context."""
+def lengths(context_tokens: int, most: int | None = None) -> tuple[int, int]:
+    """The tokens of a short and a long prompt for one bucket of context, on an engine that takes `most`."""
     long = max(LEAST_LONG_TOKENS, context_tokens)
+    if most is not None:
+        long = min(long, round(MOST_SHARE * most))
     return round(SHORT_SHARE * long), long
+
+
+def affordable(context_tokens: int, short: int, long: int, short_took_s: float) -> tuple[int, int]:
+    """The two lengths again, or shorter ones where the engine is so slow that a short prompt is long enough to tell."""
+    if short_took_s < SLOW_S or context_tokens > short:
+        return short, long
+    return round(SHORT_SHARE * short), short
 
 
 def prefill(arm: Arm, context_tokens: int, pairs: Sequence[tuple[FirstToken, FirstToken]]) -> Prefill | None:

@@ -36,12 +36,12 @@ def _refuse_swapped(facts: Mapping[Arm, ArmFacts]) -> None:
 
 
 def _refuse_context(aim: Aim, facts: ArmFacts) -> None:
-    told = facts.flags.get("context_length", "")
-    limit = int(told) if told.isdigit() else None
+    limit = facts.most_context_tokens
     # Half of the answer is context on average while it is decoded, and all of it at its end.
     longest = max(aim.contexts) + aim.max_tokens // 2
     if limit is not None and longest > limit:
         raise ConfigError(
             f"--context {max(aim.contexts)} with answers of {aim.max_tokens} tokens is longer than the {limit} tokens "
-            f"that the {facts.arm} engine takes; mend: ask for less, or start it with a greater --context-length"
+            f"that the {facts.arm} engine takes; mend: ask for less, or start it with a greater context (SGLang: "
+            "--context-length; llama.cpp: --ctx-size, which its slots share)"
         )
