@@ -101,7 +101,7 @@ class Demo:
         """Tell the person at the terminal what runs and what to try: on standard error where standard output is a log
         that programs read."""
         url = f"http://127.0.0.1:{port}"
-        print(  # noqa: T201 - the greeting of an interactive command
+        print(
             f"Crossover on {url}; to see what it does, open http://127.0.0.1:{admin_port}/\n"
             f"Engines: two embedded ones after {self.curve.name}: {self._verdict}.\n"
             f"Policy {self.policy}: {self._rule()}.{self._files()}\n\n"
