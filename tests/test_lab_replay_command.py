@@ -135,7 +135,10 @@ def test_rotated_logs_are_read_together(capsys: pytest.CaptureFixture[str], fold
 def test_a_log_that_is_too_short_is_refused_before_anything_slow_is_loaded(folder: Path) -> None:
     lines = (folder / "access.log").read_bytes().splitlines(keepends=True)
     (folder / "short.log").write_bytes(b"".join(lines[:88]))
-    command = "import sys; from proxy.__main__ import main; code = main(sys.argv[1:]); sys.exit(code + 2 * ('scipy' in sys.modules))"
+    command = (
+        "import sys; from proxy.__main__ import main; "
+        "code = main(sys.argv[1:]); sys.exit(code + 2 * ('scipy' in sys.modules))"
+    )
     ended = ran("-c", command, "replay", str(folder / "short.log"), "--curves", str(folder / "curves.yaml"))
     assert (ended.returncode, "has 88 requests that ran, and at least 200 are needed" in ended.stderr) == (1, True), (
         ended
