@@ -50,14 +50,15 @@ class Hearing:
     """The attempts of one request. Used in this order: `began`, then either `served`, `refused` or `failed`, or
     `moved` and the same again for the second attempt; `closed` at the end, whatever happened."""
 
-    __slots__ = ("_asked", "_desk", "_first", "_latest", "_present", "_record")
+    __slots__ = ("_asked", "_desk", "_first", "_latest", "_present", "_record", "_wanted")
 
     def __init__(self, desk: Desk, record: Record) -> None:
         self._desk = desk
         self._record = record
         self._present: Assignment | None = None  # until its backend is judged
         self._latest: Assignment | None = None  # also after that
-        self._asked: tuple[Traits, str, float] = (Traits(), "", 0.0)  # with the route, and when first given a place
+        self._asked: tuple[Traits, str] = (Traits(), "")  # with the route
+        self._wanted: Assignment | None = None  # the place it was first given, until it is known to be served
         self._first: tuple[Assignment, Trouble] | None = None  # the same of the attempt before
 
     @property
@@ -68,7 +69,7 @@ class Hearing:
     def began(self, assignment: Assignment, traits: Traits, route: str) -> None:
         """An attempt is made."""
         if self._latest is None:
-            self._asked = (traits, route, assignment.lease.opened_at_s)
+            self._asked, self._wanted = (traits, route), assignment
         self._present = self._latest = assignment
 
     def moved(self, trouble: Trouble) -> None:
@@ -81,6 +82,7 @@ class Hearing:
 
     def served(self) -> None:
         """The present attempt's answer is good, so that an earlier failure was its backend's own."""
+        self._wanted = None
         if self._latest is not None:
             self._desk.taken(self._latest, self._asked[0])
         if self._first is not None:
@@ -88,8 +90,7 @@ class Hearing:
 
     def refused(self) -> None:
         """The present backend calls the request itself wrong: an earlier one may have stumbled over just that."""
-        if self._latest is not None:
-            self._desk.refused(self._latest, *self._asked)
+        self._withdraw()
         self._judge_first(Fault.REQUEST)
 
     def failed(self, trouble: Trouble) -> None:
@@ -113,11 +114,18 @@ class Hearing:
             self._desk.judge(assignment, event)
 
     def closed(self) -> None:
-        """The request has ended; what was not judged says nothing."""
+        """The request has ended; what was not judged says nothing, and what was not served is no demand: its client
+        left before the first token, or both backends failed it or were too busy for it."""
+        self._withdraw()
         if self._first is not None:
             self._judge_first(Fault.UNKNOWN)
         if self._present is not None:
             self.judge(Event.NEUTRAL)
+
+    def _withdraw(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            self._desk.withdraw(wanted, *self._asked)
 
     def _judge_first(self, fault: Fault) -> None:
         if self._first is None:

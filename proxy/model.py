@@ -126,8 +126,7 @@ class Traits(NamedTuple):
 
 class Whereabouts(NamedTuple):
     """Where what a request needs is believed to be: tokens of its prompt that either engine has cached, `home`, the
-    role that holds more of them or had the conversation last, and the role that holds the `state` it names. None where
-    neither does."""
+    role that holds more of them or had the conversation last, and the role that holds the `state` it names, or None."""
 
     speculative_tokens: int = 0
     baseline_tokens: int = 0
@@ -200,6 +199,7 @@ class Demand(NamedTuple):
     looked_at_s: float = float("-inf")
     flown: float = 0.0
     due_at_s: float = float("inf")  # since when each look has found a change due
+    needed_at_s: float = float("inf")  # when the favoured role was last the better one; unknown since it changed
 
 
 NO_DEMAND = Demand()

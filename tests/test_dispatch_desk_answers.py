@@ -41,10 +41,9 @@ def flooded(rig: Rig, seconds: int, *, refused: bool) -> None:
     """Twenty requests a second, each answered within a hundredth of one."""
     for _ in range(20 * seconds):
         place = placed(rig, SHORT)
-        decided_at_s = rig.now_s
         rig.now_s += 0.01
         if refused:
-            rig.desk.refused(place, SHORT, ROUTE, decided_at_s)
+            rig.desk.withdraw(place, SHORT, ROUTE)
         rig.finish(place)
         rig.now_s += 0.04
 
@@ -67,12 +66,12 @@ def test_a_burst_that_an_engine_refuses_turns_no_policy_before_it_does(refused: 
     rig.finish(placed(rig, SHORT))
     burst = []
     for _ in range(200):
-        burst.append((placed(rig, SHORT), rig.now_s))
+        burst.append(placed(rig, SHORT))
         rig.now_s += 0.002
     assert rig.desk.regime.demand.tok_s > 3 * 900.0, "far more than either can give"
-    for place, decided_at_s in burst:
+    for place in burst:
         if refused:
-            rig.desk.refused(place, SHORT, ROUTE, decided_at_s)
+            rig.desk.withdraw(place, SHORT, ROUTE)
             rig.finish(place)
         rig.now_s += 0.002
     for _ in range(20):
@@ -94,15 +93,15 @@ def test_what_a_refused_request_asked_for_is_taken_from_the_demand_of_the_others
     assert rigs[0].desk.regime.demand[:3] == pytest.approx(rigs[1].desk.regime.demand[:3], rel=1e-6)
 
 
-def test_a_request_that_moved_before_it_was_refused_is_taken_back_once_as_it_was_first_decided() -> None:
+def test_a_request_that_moved_before_it_was_refused_is_taken_back_as_it_was_first_decided() -> None:
     rig = Rig(policy=Policy.MARGINAL, curves=APART, smoothing_s=2.0)
     first = placed(rig, SHORT)
-    decided_at_s, rig.now_s = rig.now_s, rig.now_s + 2.0
+    rig.now_s += 2.0
     rig.finish(first)
     second = rig.desk.assign(SHORT, "id", ROUTE, failed=first.backend, attempt=2)
     assert isinstance(second, Assignment)
     rig.now_s += 1.0
-    rig.desk.refused(second, SHORT, ROUTE, decided_at_s)
+    rig.desk.withdraw(first, SHORT, ROUTE)
     assert rig.desk.regime.demand[:3] == (0.0, 0.0, 0.0)
 
 

@@ -27,6 +27,7 @@ from proxy.model import (
 from proxy.routing.consolidate import LOOK_S, MIN_GAIN, STANDS_S, first_role
 from proxy.routing.curves import Curves
 from proxy.routing.demand import DEMAND_S, PEAK_S, arrived
+from proxy.routing.lasting import LONGEST_S
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
@@ -288,13 +289,74 @@ def paced(rules: Rules, regime: Regime, seconds: range, every_s: int, held: int)
 
 def test_a_calm_is_followed_once_the_other_one_would_have_served_all_of_late_sooner() -> None:
     rules = shared(TWICE)
-    busy = paced(rules, fresh(rules), range(120), 2, 3)
+    busy = paced(rules, fresh(rules), range(60), 2, 3)
     assert busy.role is BASELINE
-    calm = paced(rules, busy, range(120, 1800), 30, 0)
+    calm = paced(rules, busy, range(60, 600), 20, 0)
     assert (calm.role, calm.demand.excess > 0.0) == (BASELINE, True), "all in all not yet"
-    calm = paced(rules, calm, range(1800, 3600), 30, 0)
+    calm = paced(rules, calm, range(600, int(PEAK_S)), 20, 0)
     assert calm.role is SPECULATIVE
     assert calm.demand.peak_tok_s > 2.0 * calm.demand.lasting_tok_s, "and it is no new height of demand"
+
+
+# ---------------------------------------------------------------- a rush is forgotten
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 60), st.integers(5, 300), st.integers(10, 40), st.integers(0, 200))
+def test_half_an_hour_after_the_means_of_any_rush_have_faded_a_calm_is_served_by_who_serves_it_sooner(
+    requests: int, lasts_s: int, every_s: int, held: int
+) -> None:
+    rules = shared(CROSSED)
+    regime = paced(rules, fresh(rules), range(300), every_s, 0)
+    assert regime.role is SPECULATIVE
+    for second in range(300, 300 + lasts_s):
+        regime = follow(rules, regime, held, float(second))
+        regime = arrived(regime, Traits(weight=requests), EXPECTED_TOKENS)
+    over_s = 300 + lasts_s + 3 * int(LONGEST_S)
+    regime = paced(rules, regime, range(300 + lasts_s, over_s), every_s, 0)
+    regime = paced(rules, regime, range(over_s, over_s + int(PEAK_S + rules.dwell_s)), every_s, 0)
+    assert regime.role is SPECULATIVE
+
+
+def remembering(needed_s_ago: float, *, excess: float = 1e6, tok_s: float = 10.0, spread: float = 0.0) -> Regime:
+    """A calm on the baseline after a peak, where that one was last needed so long ago."""
+    demand = Demand(tok_s, 1024.0, 256.0, 0.0, 300.0, spread=spread, excess=excess, needed_at_s=-needed_s_ago)
+    return Regime(BASELINE, -10_000.0, 0.0, 0.0, 0.0, demand._replace(looked_at_s=-LOOK_S))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.6])
+def test_what_was_before_is_forgotten_once_the_favoured_one_was_not_needed_for_half_an_hour(spread: float) -> None:
+    rules = shared(TWICE)
+    before = looked(rules, remembering(PEAK_S - 1.0, spread=spread), 0, 0.0)
+    assert (before.role, before.demand.needed_at_s) == (BASELINE, 1.0 - PEAK_S)
+    after = looked(rules, remembering(PEAK_S, spread=spread), 0, 0.0)
+    assert (after.role, after.demand.excess) == (SPECULATIVE, 0.0)
+    assert after.demand.peak_tok_s == pytest.approx(10.0, rel=0.01)
+
+
+def test_one_look_at_which_the_favoured_one_is_needed_begins_the_half_hour_anew() -> None:
+    rules = shared(TWICE)
+    rise = looked(rules, remembering(PEAK_S, tok_s=150.0), 0, 0.0)
+    assert (rise.role, rise.demand.needed_at_s) == (BASELINE, 0.0)
+    assert rise.demand.excess > 9e5
+    nearly = of_both({1: 60.0, 64: 640.0}, {1: 59.5, 64: 640.0})
+    equal = looked(shared(nearly), remembering(PEAK_S), 0, 0.0)
+    assert equal.demand.needed_at_s == 0.0, "less than a fiftieth is no difference"
+
+
+def test_what_speaks_for_the_other_one_is_not_forgotten() -> None:
+    after = looked(shared(TWICE), remembering(PEAK_S, excess=-500.0), 0, 0.0)
+    assert (after.role, after.demand.excess < -490.0) == (SPECULATIVE, True)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_who_gets_the_favour_is_needed_from_then_on(role: Role) -> None:
+    rules = shared(TWICE)
+    tok_s = 10.0 if role is SPECULATIVE else 150.0
+    demand = Demand(tok_s, 1024.0, 256.0, needed_at_s=-PEAK_S, looked_at_s=-LOOK_S)
+    turned = looked(rules, Regime(role.other, -10_000.0, 0.0, 0.0, 0.0, demand), 0, 0.0)
+    assert (turned.role, turned.demand.needed_at_s) == (role, inf)
+    assert follow(rules, turned, 0, LOOK_S).demand.needed_at_s == LOOK_S
 
 
 def test_both_are_looked_at_once_in_a_quarter_second_and_nothing_of_the_time_between_is_lost() -> None:

@@ -70,6 +70,33 @@ def test_what_is_withdrawn_leaves_the_demand_as_if_it_had_never_come(
         assert without.demand.tok_s < 0.011 * refused[0] * refused[2] / DEMAND_S
 
 
+def test_of_a_request_that_waited_for_a_minute_next_to_nothing_is_withdrawn() -> None:
+    traits, minute = Traits(weight=4, prompt_bytes=4000), 60.0
+    late = Demand(200.0, 500.0, 100.0, 6.0, 250.0, 50.0, 180.0, 120.0)
+    left = withdrawn(late, traits, 256.0, 0, age_s=minute, peak_tok_s=40.0)
+    for before, after in zip(late, left, strict=True):
+        assert after == pytest.approx(before, rel=0.05)
+    assert left.peak_tok_s < late.peak_tok_s, "yet something is"
+
+
+def test_what_is_withdrawn_is_taken_from_the_means_too() -> None:
+    since_s = 60.0
+    demand = Demand(100.0, 0.0, 256.0, 3.0, 400.0, 0.0, 90.0, since_s, flown=2.0)
+    left = withdrawn(demand, Traits(weight=2), 256.0, 0, age_s=1.0, peak_tok_s=50.0, unseen_s=0.25)
+    faded = exp(-1.0 / DEMAND_S)
+    assert left.lasting_tok_s == pytest.approx(90.0 - 512.0 / since_s * faded)
+    assert left.held == pytest.approx(3.0 - 2.0 * 0.75 / since_s * faded)
+    assert left.flown == pytest.approx(2.0 - 2.0 * 0.25 * faded)
+    young = withdrawn(demand._replace(lasted_s=2.0), Traits(weight=2), 256.0, 0, age_s=1.0, peak_tok_s=50.0)
+    assert young.lasting_tok_s / 90.0 == pytest.approx(young.tok_s / 100.0)
+
+
+def test_a_peak_that_others_have_made_since_stays() -> None:
+    demand = Demand(100.0, 0.0, 256.0, 0.0, 900.0)
+    left = withdrawn(demand, Traits(), 256.0, 0, age_s=2.0, peak_tok_s=50.0)
+    assert left.peak_tok_s == pytest.approx(900.0 - 256.0 / DEMAND_S * exp(-2.0 / DEMAND_S))
+
+
 def test_of_a_demand_that_is_withdrawn_whole_nothing_is_left() -> None:
     traits = Traits(prompt_bytes=4000)
     only = arrived(Regime(smoothed_at_s=0.0, demand=Demand(held=2.0, peak_tok_s=9.0)), traits, 256.0)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from fakes.until import turns
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from proxy import tasks
 from proxy.dispatch import Assignment
 from proxy.errors import QueueFull, QueueTimeout, ShuttingDown
-from proxy.model import ROLES, CircuitState, Outcome
+from proxy.model import ROLES, CircuitState, Outcome, Traits
 from proxy.routing.breaker import Event
 from proxy.wire.admission import LOOK_AGAIN_S, QueueRules
 
@@ -176,9 +177,11 @@ async def test_a_client_that_leaves_after_its_place_was_given_gives_it_back() ->
     rig.finish(held[0])
     # Right behind the look that gives the place, before the waiter can run.
     rig.loop.call_soon(waiter.cancel)
-    await turns()
+    with patch.object(rig.desk, "withdraw") as withdraw:
+        await turns()
     assert (waiter.cancelled(), rig.started, rig.in_flight()) == (True, ["a", "b", "d"], 2)
     assert rig.desk.ring[2].request_id == "c"
+    assert withdraw.call_args.args[1:] == (Traits(), "/generate"), "it is no demand"
     rig.finish(held[1])
     rig.finish(await next_one)
     assert rig.in_flight() == 0

@@ -21,7 +21,6 @@ from proxy.model import (
     DecisionRecord,
     EngineLoad,
     Outcome,
-    Reason,
     RequestFacts,
     Role,
     Traits,
@@ -124,21 +123,28 @@ class Desk(Sight):
         if self.follows(traits):
             self.holdings.sent(traits, assignment.backend.shelf)
 
-    def refused(self, assignment: Assignment, traits: Traits, route: str, decided_at_s: float) -> None:
-        """A backend called a request wrong: nobody has to do its work, so that it is no demand. Requests that no engine
-        takes cost those who send them nothing, and must not move the policies."""
-        decision, rules = assignment.decision, self.rules
+    def withdraw(self, assignment: Assignment, traits: Traits, route: str) -> None:
+        """A request will not be served: an engine called it wrong, its client left before the first token, or it was
+        given up. Nobody has to do its work, so that it is no demand. Such requests cost those who send them nothing,
+        and must not move the policies. `assignment` is that of the first attempt, with which it was counted."""
+        decision = assignment.decision
         role = decision.role
-        if role is None or not rules.by_curves:
+        if role is None or not self.rules.by_curves:
             return
-        if decision.reason is Reason.FAILOVER:
-            role = role.other  # it was counted when it was first given a place
         self.follow()
         cached = decision.because.speculative_cached if role is SPECULATIVE else decision.because.baseline_cached
         traits = traits._replace(weight=assignment.lease.weight)
-        tokens, age_s = answer_tokens(traits, self.answers.expected(route)), self.clock() - decided_at_s
-        peak_tok_s = decision.regime.demand.peak_tok_s
-        demand = withdrawn(self.regime.demand, traits, tokens, cached, age_s=age_s, peak_tok_s=peak_tok_s)
+        tokens = answer_tokens(traits, self.answers.expected(route))
+        now_s, demand = self.clock(), self.regime.demand
+        demand = withdrawn(
+            demand,
+            traits,
+            tokens,
+            cached,
+            age_s=now_s - assignment.lease.opened_at_s,
+            peak_tok_s=decision.regime.demand.peak_tok_s,
+            unseen_s=now_s - demand.looked_at_s,
+        )
         self._enter(self.regime._replace(demand=demand))
 
     def settle(self, assignment: Assignment, outcome: Outcome, *, unheard: bool = False) -> None:

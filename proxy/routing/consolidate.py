@@ -65,7 +65,7 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
     of late; and whether the favoured role is to change now, with `smoothed` sequences in flight.
 
     Within LOOK_S of the last look nothing is made of it. The dwell must have passed, and the change have been due for
-    STANDS_S, see `_due`.
+    STANDS_S, see `_due`. What was before may be forgotten, see `forgets`.
     """
     elapsed_s = now_s - demand.looked_at_s
     if rules.paces is None or not demand.tok_s or elapsed_s < LOOK_S:
@@ -73,7 +73,7 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
     passed, due_at_s = elapsed_s < inf, demand.due_at_s
     if passed:
         demand = lasting(demand, elapsed_s)
-    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, _, _, _ = demand
+    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, _, _, _, needed_at_s = demand
     speculates = regime.role is SPECULATIVE
     first, second = rules.paces.at_context(context)
     both = (first, second) if speculates else (second, first)
@@ -84,8 +84,14 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
         peak *= left
         excess = excess * left + (here - there if speculates else there - here) * elapsed_s
     peak = max(asked, peak)
-    demand = Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, now_s)
-    again = due_at_s < inf
+    needed_at_s = needed_at_s if here >= (1.0 + MIN_GAIN) * there and needed_at_s < inf else now_s
+    forgotten = forgets(needed_at_s, now_s)
+    if forgotten:
+        peak, excess = asked, max(0.0, excess) if speculates else min(0.0, excess)
+    demand = Demand(
+        tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, now_s, needed_at_s=needed_at_s
+    )
+    again = forgotten or due_at_s < inf
     if now_s - regime.since_s < rules.dwell_s or not _due(
         regime, demand, both, asked, (here, there), smoothed, again=again
     ):
@@ -94,6 +100,13 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
     if now_s - due_at_s < STANDS_S:
         return demand._replace(due_at_s=due_at_s), False
     return demand, True
+
+
+def forgets(needed_at_s: float, now_s: float) -> bool:
+    """Whether what was before says nothing any more for the favoured role: for PEAK_S each look has found the other one
+    the better by MIN_GAIN for the demand that lasts. A rush that nobody could carry adds up, within a minute, what a
+    calm takes hours to pay back; that long it must not cost those who come in the calm."""
+    return now_s - needed_at_s >= PEAK_S
 
 
 def _due(  # noqa: PLR0917 - a look makes it
@@ -108,7 +121,8 @@ def _due(  # noqa: PLR0917 - a look makes it
 ) -> bool:
     """Whether a change pays (see `_pays`): by the demand that lasts, which is `asked` and with which the favoured one
     and the other would hold so many; or by the number in flight of this moment, see `crowding`. It is `again` where the
-    last look has found so: a new height of demand is one for a moment only, since the mean falls until the next comes.
+    last look has found so, or what was before is forgotten: a new height of demand is one for a moment only, since the
+    mean falls until the next comes.
     """
     here, there = held
     role = regime.role
@@ -140,9 +154,10 @@ def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
     """`demand` as it is to be seen after `left` has lost the favour: with as many in flight as the other one would
     hold. Those that still run out where they were would be taken for demand."""
     if rules.paces is None or not demand.tok_s:
-        return demand
+        return demand._replace(needed_at_s=inf)
     here, there = _here_first(rules.paces.at_context(demand.context_tokens), left)
-    return demand._replace(held=there.alone(loaded(here, demand), demand.prompt_tok_s / demand.tok_s))
+    held = there.alone(loaded(here, demand), demand.prompt_tok_s / demand.tok_s)
+    return demand._replace(held=held, needed_at_s=inf)
 
 
 def crowding(here: Paces, held: float, demand: Demand) -> float:
@@ -160,9 +175,9 @@ def _pays(  # noqa: PLR0917 - a look makes it
 
     What is saved must be more than the change costs: while those in flight run out, each of their tokens waits for a
     step of the other backend too (`waits`: their number times that of those in flight there). Unless the last look has
-    found it so and this one does `again`, the other one would also have saved as much over the last half hour, or there
-    was never as much demand and it does not come and go: to be caught by the next rise on who cannot carry it costs
-    more than a calm saves.
+    found it so and this one does `again`, or what was before is forgotten, the other one would also have saved as much
+    over the last half hour, or there was never as much demand and it does not come and go: to be caught by the next
+    rise on who cannot carry it costs more than a calm saves.
     """
     if fewer <= 0.0:
         return False

@@ -9,8 +9,10 @@ from proxy.model import NO_DEMAND, Demand, Regime, Traits
 DEMAND_S = 15.0
 
 # Time constant at which what happened is forgotten: the highest demand, and who would have served it all sooner. Load
-# that rises again and again is remembered from one rise to the next; after a day's end the night is served by who
-# serves it sooner, within half an hour.
+# that rises again and again is remembered from one rise to the next. What a rush has added up may be far more than a
+# calm pays back in that time; so it is also forgotten whole once the favoured one was not needed for so long, see
+# `forgets` in consolidate.py. After a day's end the night is served by who serves it sooner, half an hour after the
+# means have come down, whatever the day was.
 PEAK_S = 1800.0
 
 # Bytes of a request's body for a token of its context: English and code in JSON.
@@ -30,10 +32,10 @@ def aged(regime: Regime, now_s: float) -> Demand:
     if elapsed_s <= 0.0 or not demand.tok_s:
         return demand
     left = exp(-elapsed_s / DEMAND_S)
-    tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due = demand
+    tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, *rest = demand
     tok_s, prompt_tok_s, flown = tok_s * left, prompt_tok_s * left, flown + regime.held * elapsed_s
     return Demand(
-        tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due
+        tok_s, context, answer, held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, *rest
     )
 
 
@@ -42,38 +44,72 @@ def unread(traits: Traits, cached: int) -> float:
     return max(0.0, min(traits.prompt_bytes / BYTES_PER_TOKEN, MAX_PROMPT_TOKENS) - cached)
 
 
-def withdrawn(demand: Demand, traits: Traits, tokens: float, cached: int, *, age_s: float, peak_tok_s: float) -> Demand:
-    """`demand` without what `arrived` put into it for a request so long ago: its engine would not do that work.
-    `peak_tok_s` is the highest of late as it was before."""
-    left = exp(-max(0.0, age_s) / DEMAND_S)
+def withdrawn(
+    demand: Demand,
+    traits: Traits,
+    tokens: float,
+    cached: int,
+    *,
+    age_s: float,
+    peak_tok_s: float,
+    unseen_s: float = 0.0,
+) -> Demand:
+    """`demand` without what `arrived` put into it for a request so long ago, and without those of its sequences that
+    were in flight since: nobody is to do that work.
+
+    All of it is taken back at once, and next to nothing after a minute: who waits so long did want it, and was kept
+    waiting. `peak_tok_s` is the highest of late as it was before; since then others may have raised it. The means have
+    not aged for `unseen_s`.
+    """
+    age_s = max(0.0, age_s)
+    left = exp(-age_s / DEMAND_S)
     less = traits.weight * tokens / DEMAND_S * left
     tok_s = demand.tok_s - less
+    held, flown = _landed(demand, traits.weight * left, age_s, unseen_s)
     if tok_s < LEFT_OVER * less:  # it was the only one, and what is left is what rounding made of it
-        peak_tok_s = min(demand.peak_tok_s, peak_tok_s)
-        return NO_DEMAND._replace(held=demand.held, peak_tok_s=peak_tok_s, spread=demand.spread, excess=demand.excess)
-    share = less / tok_s
+        return NO_DEMAND._replace(
+            held=held,
+            peak_tok_s=_lowered(demand, peak_tok_s, less),
+            spread=demand.spread,
+            excess=demand.excess,
+            needed_at_s=demand.needed_at_s,
+        )
+    share, lasted_s = less / tok_s, demand.lasted_s
     context = max(0.0, demand.context_tokens + (demand.context_tokens - traits.prompt_bytes / BYTES_PER_TOKEN) * share)
     answer = max(0.0, demand.answer_tokens + (demand.answer_tokens - tokens) * share)
     prompt_tok_s = max(0.0, demand.prompt_tok_s - unread(traits, cached) / DEMAND_S * left)
-    peak_tok_s = min(demand.peak_tok_s, max(tok_s, peak_tok_s))
-    lasting_tok_s = max(0.0, demand.lasting_tok_s - traits.weight * tokens / max(demand.lasted_s, DEMAND_S))
+    # A mean no longer than the demand's own is of the same time.
+    part = less / demand.tok_s * demand.lasting_tok_s if lasted_s <= DEMAND_S else less * DEMAND_S / lasted_s
     return demand._replace(
         tok_s=tok_s,
         context_tokens=context,
         answer_tokens=answer,
-        peak_tok_s=peak_tok_s,
+        held=held,
+        peak_tok_s=_lowered(demand, max(tok_s, peak_tok_s), less),
         prompt_tok_s=prompt_tok_s,
-        lasting_tok_s=lasting_tok_s,
+        lasting_tok_s=max(0.0, demand.lasting_tok_s - part),
+        flown=flown,
     )
+
+
+def _landed(demand: Demand, sequences: float, age_s: float, unseen_s: float) -> tuple[float, float]:
+    """The mean in flight, and the sum since it was made, without so many that were there for `age_s`."""
+    unseen_s = min(age_s, unseen_s)
+    since_s = max(demand.lasted_s, DEMAND_S)
+    held = demand.held - sequences * min(1.0, (age_s - unseen_s) / since_s)
+    return max(0.0, held), max(0.0, demand.flown - sequences * unseen_s)
+
+
+def _lowered(demand: Demand, peak_tok_s: float, less: float) -> float:
+    """The highest demand of late without `less`, and no lower than it was before or is now, which is `peak_tok_s`."""
+    return max(min(demand.peak_tok_s, peak_tok_s), demand.peak_tok_s - less)
 
 
 def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> Regime:
     """`regime` with what a request asks for in its demand, and its context and answer in the means, by what each asks;
     each of its sequences is expected to generate `tokens`, and of its prompt so many are cached where it goes."""
     role, since_s, smoothed, smoothed_at_s, held, demand = regime
-    before, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due = (
-        demand
-    )
+    before, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, *rest = demand
     more = traits.weight * tokens / DEMAND_S
     if not more:
         return regime
@@ -86,7 +122,5 @@ def arrived(regime: Regime, traits: Traits, tokens: float, cached: int = 0) -> R
     if lasted_s:  # policy consolidate keeps a mean
         mean += more * DEMAND_S / max(lasted_s, DEMAND_S)
     asked = before + more
-    demand = Demand(
-        asked, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, spread, excess, looked_at_s, flown, due
-    )
+    demand = Demand(asked, context, answer, mean_held, peak, prompt_tok_s, mean, lasted_s, *rest)
     return Regime(role, since_s, smoothed, smoothed_at_s, held, demand)

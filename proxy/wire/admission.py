@@ -143,6 +143,8 @@ class Admission:
             place = waiter.place
             if place.done() and not place.cancelled() and place.exception() is None:
                 self._desk.take_back(place.result())
+                if waiter.failed is None:  # else its first attempt was counted, and is taken back with that
+                    self._desk.withdraw(place.result(), waiter.traits, waiter.route)
             raise
         finally:
             for limit in limits:

@@ -86,6 +86,14 @@ class PlainDesk:
             signed = more if before.role is SPECULATIVE else -more
             excess = demand.excess * faded + signed * elapsed_s
             demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s * faded), excess=excess)
+            ours, theirs = here.alone(asked, prompts), there.alone(asked, prompts)
+            if demand.needed_at_s == inf or ours < 1.02 * theirs:
+                demand = demand._replace(needed_at_s=now_s)
+            forgotten = now_s - demand.needed_at_s >= PEAK_S
+            if forgotten:
+                excess = max(0.0, excess) if before.role is SPECULATIVE else min(0.0, excess)
+                demand = demand._replace(peak_tok_s=asked, excess=excess)
+            again = forgotten or demand.due_at_s < inf
             chance = (before.held * max(1.0, 4.0 * demand.spread)) ** 0.5
             burst = here.demand_of(before.held - 1.5 * chance) * here.decoding(demand.prompt_tok_s)
             owed = excess if before.role is SPECULATIVE else -excess
@@ -96,10 +104,10 @@ class PlainDesk:
                 ours, theirs = here.alone(tok_s, prompts), there.alone(tok_s, prompts)
                 costs = smoothed * theirs * demand.answer_tokens / tok_s
                 highest = tok_s >= demand.peak_tok_s and not restless
-                wise = demand.due_at_s < inf or owed > costs or highest or ours - theirs >= 512
+                wise = again or owed > costs or highest or ours - theirs >= 512
                 saves = (ours - theirs) * lasts_s > costs
                 pays = pays or (wise and saves and ours >= least * theirs)
-            pays = pays or (demand.due_at_s < inf and min(one.alone(asked, prompts) for one in (here, there)) >= 512)
+            pays = pays or (again and min(one.alone(asked, prompts) for one in (here, there)) >= 512)
             settled = there.alone(asked, prompts)
             may = pays and now_s - before.since_s >= self.dwell_s
             due_at_s = min(demand.due_at_s, now_s) if may else inf
@@ -109,7 +117,7 @@ class PlainDesk:
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
             if self.consolidates:
-                demand = demand._replace(held=settled)
+                demand = demand._replace(held=settled, needed_at_s=inf)
             role, since_s = role.other, now_s
             self.switches.append(role)
         self.regime = Regime(role, since_s, smoothed, now_s, in_flight, demand)
