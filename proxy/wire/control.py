@@ -181,13 +181,17 @@ class _Strict(ResponseHandler):
         self.set_exception(aiohttp.ClientConnectionError("more heads than belong to an answer"))
 
 
+def _strict(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    return _Strict(loop)
+
+
 class _Pool(aiohttp.TCPConnector):
     """Kept connections, less those on which something came while nobody had asked: it is no answer to who asks next.
     And less the old ones: a name may have another address by now."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
-        self._factory = partial[ResponseHandler](_Strict, loop=self._loop)
+        self._factory = partial(_strict, self._loop)
         self._opened_s: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 
     async def _create_connection(self, *asked: Any, **how: Any) -> Any:
