@@ -9,31 +9,34 @@ import os
 import resource
 import signal
 import sys
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from proxy import config, logs, tasks
 from proxy.app import App
 from proxy.config import InvalidConfig, Settings
+from proxy.ending import FAILED, STDERR, Overdue
 from proxy.errors import ConfigError
 from proxy.wire.reload import watch
 
-OK, FAILED = 0, 1
+OK = 0
 # glibc's name for the limit from which a block is one of its own, and its value at the start.
 M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 128 * 1024
 # At so many more objects than before the youngest are looked through for rings. Python's own 700 is reached by a dozen
 # requests that begin at once, and looking took a tenth of all time (15 us a request); what so many objects take, a few
 # megabytes, is the most that rings of garbage can hold back.
 NEW_OBJECTS_A_LOOK = 20_000
-# The last of the three standard streams, by its descriptor.
-STDERR = 2
 # What ends once nothing is in flight (ports, last lines, last spans) has limits of its own that add up to less than
-# half of it. Beyond it a thread waits for a disk that hangs, and would for ever.
+# three quarters of it. Beyond it a thread waits for a disk that hangs, and would for ever.
 END_WITHIN_S = 20.0
-OVERDUE = b"the proxy has not ended: a file that it reads or writes hangs; ended without it\n"
+# The same of one who asks twice: the limit of those clients who take not even the error that ends their answer, and a
+# second.
+HURRY_WITHIN_S = 3.0
+# With the proxy gone, only threads that read for nobody may be left: an idle one ends in milliseconds.
+CLOSE_WITHIN_S = 2.0
 OVERRIDES = {
     "host": "listen.host",
     "port": "listen.port",
@@ -55,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return OK  # before the proxy took signals: nothing was served yet
         finally:
-            with _ending_in_time():
+            with Overdue() as overdue:
+                overdue.within(CLOSE_WITHIN_S)
                 runner.close()
 
 
@@ -108,13 +112,20 @@ async def serve(
     logger = logs.configure(*settings.log.way())
     asyncio.get_running_loop().set_exception_handler(logs.loop_failed(logger))
     app = App(settings, logger, source)
-    signals = _Signals(_reloading(app, "signal"), lambda number, again: _told_to_stop(app, number, again))
-    try:
-        await app.start()
-    except ConfigError as error:
-        logger.error("start_failed", message=error.message)
-        await _stop(app)
-        return FAILED
+    with Overdue() as overdue:
+        signals = _Signals(overdue, _reloading(app, "signal"), lambda number, again: _told_to_stop(app, number, again))
+        try:
+            return await _serve(app, signals, greet)
+        finally:
+            overdue.within(END_WITHIN_S)
+            await app.stop()
+
+
+async def _serve(app: App, signals: "_Signals", greet: Callable[[App], None] | None) -> int:
+    """Start, serve and drain; the exit code."""
+    ended = await _started(app, signals)
+    if ended is not None:
+        return ended
     collect_from_here()
     if greet is not None:
         greet(app)
@@ -123,31 +134,32 @@ async def serve(
         await _until_signalled(app, signals)
     finally:
         await tasks.end(watcher)
-        await _stop(app)
     return OK
 
 
-async def _stop(app: App) -> None:
-    with _ending_in_time():
-        await app.stop()
-
-
-@contextlib.contextmanager
-def _ending_in_time() -> Iterator[None]:
-    """End the process, as one that failed, where its block is not over within END_WITHIN_S."""
-    overdue = threading.Timer(END_WITHIN_S, _end_at_once)
-    overdue.daemon = True
-    overdue.start()
+async def _started(app: App, signals: "_Signals") -> int | None:
+    """Start. The exit code where it ends with that: a signal to stop came first, or there is something wrong."""
+    start = tasks.spawn(_refused(app), name="start")
+    either: set[asyncio.Future[Any]] = {start, signals.stop}
     try:
-        yield
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        overdue.cancel()
+        await tasks.end(start)
+    if start.cancelled():
+        return OK
+    refused = start.result()
+    if refused is not None:
+        app.logger.error("start_failed", message=refused.message)
+    return None if refused is None else FAILED
 
 
-def _end_at_once() -> None:
-    with contextlib.suppress(OSError):
-        os.write(STDERR, OVERDUE)
-    os._exit(FAILED)
+async def _refused(app: App) -> ConfigError | None:
+    """Start; why it cannot be. A task's own error would be told as a defect of ours."""
+    try:
+        await app.start()
+    except ConfigError as refused:
+        return refused
+    return None
 
 
 def _reloading(app: App, via: str) -> Callable[[], Awaitable[None]]:
@@ -165,14 +177,19 @@ def _told_to_stop(app: App, number: signal.Signals, again: bool) -> None:
 
 
 class _Signals:
-    """What the operator asks by signals: SIGTERM or SIGINT once to drain, again to end at once; SIGHUP to reload.
-    `told` is called with each signal that stops, and whether it came before."""
+    """What the operator asks by signals: SIGTERM or SIGINT once to drain, again to end at once (`overdue` sees to it);
+    SIGHUP to reload. `told` is called with each signal that stops, and whether it came before."""
 
-    def __init__(self, reload: Callable[[], Awaitable[object]], told: Callable[[signal.Signals, bool], None]) -> None:
+    def __init__(
+        self,
+        overdue: Overdue,
+        reload: Callable[[], Awaitable[object]],
+        told: Callable[[signal.Signals, bool], None],
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.stop: asyncio.Future[signal.Signals] = loop.create_future()
         self.hurry = asyncio.Event()
-        self._told = told
+        self._overdue, self._told = overdue, told
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked, number)
         loop.add_signal_handler(signal.SIGHUP, _spawn_reload, reload)
@@ -182,6 +199,7 @@ class _Signals:
         self._told(number, again)
         if again:
             self.hurry.set()
+            self._overdue.within(HURRY_WITHIN_S)
         else:
             self.stop.set_result(number)
 

@@ -118,34 +118,63 @@ def test_an_interrupt_before_there_is_anything_to_drain_is_a_clean_end(monkeypat
     assert serve.run(options()) == 0
 
 
-# What hangs for ever is a file on a disk that does; no program can end the thread that reads or writes it.
+# What hangs for ever is a file on a disk that does; no program can end the thread that reads or writes it. The limit
+# that is not asked about is an hour.
 HANGS = """
-import asyncio, sys, threading
+import asyncio, os, signal, sys, threading
 from pathlib import Path
 from proxy import serve
 from proxy.app import App
 from test_serve import options
-serve.END_WITHIN_S = 0.2
+case, path = sys.argv[1:]
+limits = {"stop": "END_WITHIN_S", "loop": "CLOSE_WITHIN_S", "start": "CLOSE_WITHIN_S", "twice": "HURRY_WITHIN_S"}
+for name in set(limits.values()) | {"END_WITHIN_S"}:
+    setattr(serve, name, 0.2 if name == limits.get(case) else 3600.0)
+def told(times):
+    for _ in range(times):
+        os.kill(os.getpid(), signal.SIGTERM)
 async def hang(*_):
-    await asyncio.to_thread(threading.Event().wait)
+    if case in ("start", "idle", "twice"):
+        asyncio.get_running_loop().call_later(0.01, told, 2 if case == "twice" else 1)
+    await (asyncio.Event().wait() if case == "idle" else asyncio.to_thread(threading.Event().wait))
 async def run(_):
     asyncio.ensure_future(hang())
     await asyncio.sleep(0)
     return serve.OK
 async def at_once(*_): ...
-if sys.argv[1] == "stop":
-    App.stop, serve._until_signalled = hang, at_once
-else:
+if case == "loop":
     serve._run = run
-sys.exit(serve.run(options(config=Path(sys.argv[2]))))
+elif case in ("start", "idle"):
+    App.start = hang
+else:
+    App.stop, serve._until_signalled = hang, at_once
+sys.exit(serve.run(options(config=Path(path))))
 """
+OVERDUE = "a file that it reads or writes, or a lookup, hangs"
+
+
+def hanging(case: str, folder: Path) -> tuple[int, bool]:
+    """The exit code of a proxy in which something hangs, and whether it said so."""
+    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    ended = ran("-c", HANGS, case, written(folder), env=os.environ | path)
+    return ended.returncode, OVERDUE in ended.stderr
 
 
 @pytest.mark.parametrize("where", ["stop", "loop"])
 def test_a_file_that_hangs_does_not_keep_the_proxy_from_its_end(tmp_path: Path, where: str) -> None:
-    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    ended = ran("-c", HANGS, where, written(tmp_path), env=os.environ | path)
-    assert (ended.returncode, "a file that it reads or writes hangs" in ended.stderr) == (1, True), ended.stderr
+    assert hanging(where, tmp_path) == (1, True)
+
+
+def test_a_file_that_hangs_at_the_start_does_not_keep_it_from_its_end(tmp_path: Path) -> None:
+    assert hanging("start", tmp_path) == (1, True)
+
+
+def test_a_signal_ends_a_start_that_waits_for_others(tmp_path: Path) -> None:
+    assert hanging("idle", tmp_path) == (0, False)
+
+
+def test_a_second_signal_ends_at_once_what_hangs(tmp_path: Path) -> None:
+    assert hanging("twice", tmp_path) == (1, True)
 
 
 # ---------------------------------------------------------------- what it takes of the machine

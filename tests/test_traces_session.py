@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -79,6 +80,11 @@ def bomb(peer: Peer, handler: BaseHTTPRequestHandler) -> None:
     peer.send(handler, packed)
 
 
+def usual(peer: Peer, handler: BaseHTTPRequestHandler) -> None:
+    head(handler, ("Content-Length", "3"))
+    peer.send(handler, b"{} ")
+
+
 def dripping(peer: Peer, handler: BaseHTTPRequestHandler) -> None:
     head(handler, ("Content-Length", "200"))
     for _ in range(200):
@@ -97,7 +103,7 @@ def test_a_packed_answer_is_not_unpacked(sender: Bounded, monkeypatch: pytest.Mo
     read: list[int] = []
     drain = session._drain
 
-    def noted(answer: requests.Response, until_s: float | None) -> None:
+    def noted(answer: requests.Response) -> None:
         read1 = answer.raw.read1
 
         def counted(*wanted: Any, **more: Any) -> bytes:
@@ -106,7 +112,7 @@ def test_a_packed_answer_is_not_unpacked(sender: Bounded, monkeypatch: pytest.Mo
             return piece
 
         answer.raw.read1 = counted
-        drain(answer, until_s)
+        drain(answer)
 
     monkeypatch.setattr(session, "_drain", noted)
     with answering(bomb) as peer, contextlib.suppress(requests.RequestException):
@@ -119,6 +125,67 @@ def test_an_answer_by_drops_has_one_deadline(sender: Bounded) -> None:
         with pytest.raises(requests.ReadTimeout):
             sender.post(peer.url, data=b"spans", timeout=0.3)
         assert peer.sent_bytes < 200
+
+
+def dripping_head(peer: Peer, handler: BaseHTTPRequestHandler) -> None:
+    peer.send(handler, b"HTTP/1.1 200 OK\r\nX-Long: ")
+    for _ in range(200):
+        peer.send(handler, b"x")
+        if peer.over.wait(0.02):
+            break
+
+
+def test_a_head_by_drops_has_the_same_deadline(sender: Bounded) -> None:
+    with answering(dripping_head) as peer:
+        with pytest.raises(requests.ReadTimeout):
+            sender.post(peer.url, data=b"spans", timeout=0.3)
+        assert peer.sent_bytes < 200
+
+
+def test_the_deadline_holds_on_a_connection_that_was_kept(sender: Bounded) -> None:
+    answers = iter((usual, dripping_head, usual))
+
+    def in_turn(peer: Peer, handler: BaseHTTPRequestHandler) -> None:
+        next(answers)(peer, handler)
+
+    with answering(in_turn) as peer:
+        assert sender.post(peer.url, data=b"spans", timeout=30).status_code == 200
+        with pytest.raises(requests.ReadTimeout):
+            sender.post(peer.url, data=b"spans", timeout=0.3)
+        assert len(peer.connections) == 1
+        assert sender.post(peer.url, data=b"spans", timeout=30).status_code == 200
+
+
+def test_a_handshake_by_drops_has_the_same_deadline(sender: Bounded) -> None:
+    """A plain listener that sends the bytes of a record of TLS, one now and then."""
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connected, _ = listener.accept()
+        with connected, contextlib.suppress(OSError):
+            connected.sendall(b"\x16\x03\x03\x40\x00")
+            for _ in range(200):
+                connected.sendall(b"x")
+                if over.wait(0.02):
+                    break
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,), daemon=True)
+        thread.start()
+        with pytest.raises(requests.ReadTimeout):
+            sender.post(f"https://127.0.0.1:{listener.getsockname()[1]}/", data=b"spans", timeout=0.3)
+        over.set()
+        thread.join(10)
+
+
+def test_interim_heads_without_end_are_left_after_few(sender: Bounded) -> None:
+    def hints(peer: Peer, handler: BaseHTTPRequestHandler) -> None:
+        while peer.sent_bytes < ENOUGH_BYTES:
+            peer.send(handler, b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+
+    with answering(hints) as peer, pytest.raises(requests.RequestException, match="more heads"):
+        sender.post(peer.url, data=b"spans", timeout=30)
+    assert peer.sent_bytes < ENOUGH_BYTES
 
 
 def test_an_answer_that_is_cut_is_told_as_a_failure_to_be_tried_again(sender: Bounded) -> None:
@@ -139,10 +206,6 @@ def test_a_redirect_is_a_failure(sender: Bounded) -> None:
 
 
 def test_usual_answers_are_taken_over_one_connection(sender: Bounded) -> None:
-    def usual(peer: Peer, handler: BaseHTTPRequestHandler) -> None:
-        head(handler, ("Content-Length", "3"))
-        peer.send(handler, b"{} ")
-
     with answering(usual) as peer:
         assert [sender.post(peer.url, data=b"spans", timeout=30).status_code for _ in range(3)] == [200] * 3
     assert len(peer.connections) == 1

@@ -3,11 +3,14 @@
 import socket
 
 import pytest
+from aiohttp.client_proto import ResponseHandler
 from fakes.engine import Exchange, FakeEngine, Script
-from fakes.until import turns
+from fakes.until import turns, until
 
 from proxy.errors import BackendBroken, BackendUnreachable
+from proxy.protocol.answer_head import MAX_HEAD_BYTES
 from proxy.wire import control as module
+from proxy.wire.connection import MAX_INTERIM_HEADS
 from proxy.wire.control import Control, Reply
 from proxy.wire.names import Address, Addresses, Names
 
@@ -122,3 +125,64 @@ async def test_answer_that_is_too_large_is_broken(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 5)
     with pytest.raises(BackendBroken):
         await asked(body)
+
+
+HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+
+
+async def hints(exchange: Exchange) -> None:
+    """Say that an answer will come, without end."""
+    while True:
+        await exchange.send(HINTS * 500)
+
+
+async def large_head(exchange: Exchange) -> None:
+    """Begin a head that has no end, in fields that are none of them large."""
+    await exchange.send(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await exchange.send(b"x-a: %b\r\n" % (b"a" * 1000))
+
+
+async def answered_and_hints(exchange: Exchange) -> None:
+    """A whole answer, and what belongs to none behind it."""
+    await exchange.answer(b"")
+    await hints(exchange)
+
+
+@pytest.mark.parametrize("script", [hints, large_head])
+async def test_heads_without_end_are_left_after_little_of_them(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = heard(monkeypatch)
+    with pytest.raises(BackendBroken, match="ClientConnectionError"):
+        await asked(script, within_s=30.0)
+    assert sum(read) <= MAX_HEAD_BYTES + module.PIECE_BYTES
+
+
+async def test_heads_behind_an_answer_end_a_connection_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = heard(monkeypatch)
+    async with FakeEngine(script=answered_and_hints) as engine:
+        control = Control(engine.url, api_key=None, connect_s=1)
+        assert (await control.get("/metrics", within_s=30.0)).status == 200
+        await until(lambda: not engine.open, what="the end of the connection")
+        await control.close()
+    assert sum(read) <= 2 * module.PIECE_BYTES
+
+
+async def test_a_few_interim_heads_belong_to_an_answer() -> None:
+    async def hinted(exchange: Exchange) -> None:
+        await exchange.send(HINTS * MAX_INTERIM_HEADS)
+        await exchange.answer(b"load 1\n")
+
+    assert (await asked(hinted))[0] == Reply(200, b"load 1\n")
+
+
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes aiohttp is given to read, each time."""
+    sizes: list[int] = []
+    take = ResponseHandler.data_received
+
+    def taken(self: ResponseHandler, data: bytes) -> None:
+        sizes.append(len(data))
+        take(self, data)
+
+    monkeypatch.setattr(ResponseHandler, "data_received", taken)
+    return sizes

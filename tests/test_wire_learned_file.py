@@ -1,12 +1,18 @@
 """The file of what was learned: whole or as before, and never in the way of a start."""
 
+import asyncio
+import contextlib
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.until import until_told
 from test_dispatch_learning import LearningRig
 
 from proxy.model import SPECULATIVE
+from proxy.wire import learned_file
 from proxy.wire.learned_file import MAX_FILE_BYTES, LearnedFile
 
 
@@ -74,6 +80,60 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_stops_nothing(tmp_
     await kept.file.write()
     await kept.file.write()
     assert len(kept.warned) == 1
+
+
+class Disk:
+    """It hangs until `answers` is set; who waited for it, and for what."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.asked: list[Path] = []
+
+    def read(self, path: Path) -> bytes | None:
+        self.asked.append(path)
+        self.answers.wait()
+        return None
+
+
+@contextlib.contextmanager
+def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk = Disk()
+    monkeypatch.setattr(learned_file, "_read", disk.read)
+    monkeypatch.setattr(learned_file, "WITHIN_S", 0.05)
+    try:
+        yield disk
+    finally:
+        disk.answers.set()  # the loop's end waits for its threads
+
+
+async def test_a_disk_that_hangs_keeps_no_start_waiting_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path / "learned.json")
+    with hung(monkeypatch):
+        async with asyncio.timeout(10):
+            await kept.file.recall()
+    [warning] = kept.warned
+    assert warning.startswith(f"{tmp_path / 'learned.json'}: what was learned before cannot be read (its disk did not")
+
+
+async def test_a_disk_that_hangs_takes_one_thread_and_is_written_once_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "learned.json"
+    kept = Kept(path)
+
+    async def written() -> bool:
+        await kept.file.write()
+        return path.exists()
+
+    with hung(monkeypatch) as disk:
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                await kept.file.recall()
+            assert not await written()
+        assert (disk.asked, "cannot be written" in kept.warned[-1]) == ([path], True)
+    await until_told(written)
 
 
 async def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:

@@ -6,22 +6,26 @@ They are few, so they go through aiohttp's client. Not here: clients' requests (
 import asyncio
 import socket
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
 from proxy.protocol.answer_head import MAX_HEAD_BYTES
 from proxy.wire.calls import MAX_AGE_S, POOL_IDLE_S
-from proxy.wire.connection import notice_vanished_host
+from proxy.wire.connection import MAX_INTERIM_HEADS, notice_vanished_host
 from proxy.wire.names import Names
 
 # Answers to control questions are some kilobytes (/server_info 31 KB, /metrics some 100 KB); more is not for us.
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
+# What is read at once, between two looks at how many heads have come: a socket may give 256 KiB, which are thousands.
+PIECE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +143,55 @@ class Resolver(AbstractResolver):
         """The names are their line's, and closed with it."""
 
 
+class _Strict(ResponseHandler):
+    """A connection that ends where more heads come than belong to one answer, or a head too large for one. aiohttp
+    reads interim ones (1xx) as long as there are any, and lets nobody else have the loop meanwhile."""
+
+    _heads = _head_bytes = 0
+    _headed = False
+
+    def set_response_params(self, **how: Any) -> None:
+        """See ResponseHandler: a question has been asked."""
+        self._heads = self._head_bytes = 0
+        self._headed = False
+        super().set_response_params(**how)
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """See ResponseHandler: a head has come."""
+        self._heads += 1
+        self._headed = data[0].code >= 200 or self._headed
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        """See ResponseHandler."""
+        if self.exception() is not None:
+            return  # uvloop may have read on before it closed
+        for begin in range(0, len(data) or 1, PIECE_BYTES):
+            piece = data[begin : begin + PIECE_BYTES]
+            if not self._headed:
+                self._head_bytes += len(piece)
+            super().data_received(piece)
+            if self._heads > MAX_INTERIM_HEADS + 1 or self._head_bytes > MAX_HEAD_BYTES:
+                self._give_up()
+                return
+
+    def _give_up(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+        self.set_exception(aiohttp.ClientConnectionError("more heads than belong to an answer"))
+
+
+def _strict(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    return _Strict(loop)
+
+
 class _Pool(aiohttp.TCPConnector):
     """Kept connections, less those on which something came while nobody had asked: it is no answer to who asks next.
     And less the old ones: a name may have another address by now."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
+        self._factory = partial(_strict, self._loop)
         self._opened_s: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 
     async def _create_connection(self, *asked: Any, **how: Any) -> Any:
