@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from proxy.plan import kinds, line_rules, plan
 from proxy.protocol.agreement import disagreements
 from proxy.state.backend import Backend
 from proxy.telling.figures import count
-from proxy.terminal.saying import say
+from proxy.terminal.saying import complain, say
 from proxy.wire.pair import Pair
 
 OK, FAILED = 0, 1
@@ -29,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         settings = config.load(options.config, os.environ)
     except InvalidConfig as error:
-        say(error.message, sys.stderr)
+        complain(error.message)
         return FAILED
     say(config.effective(settings).rstrip())
     for sentence in config.sentences(settings.sources.curves):

@@ -20,6 +20,7 @@ from proxy.lab.calibration import command, report
 from proxy.lab.calibration.campaign import Campaign
 from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.record import Record, Run
+from proxy.lab.calibration.stand import arm
 from proxy.lab.calibration.stand.engine_word import ArmTarget
 from proxy.lab.calibration.stand.http import open_stand
 from proxy.lab.calibration.values import Arm, ArmFacts
@@ -78,6 +79,21 @@ async def box(place: Path) -> AsyncIterator[Box]:
 def _by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command times itself by the loop, whose clock leaps where nothing is another process."""
     monkeypatch.setattr(command, "monotonic", lambda: asyncio.get_running_loop().time())
+
+
+@leaping
+async def test_what_an_engine_tells_that_cannot_be_is_said_at_once_and_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(arm, "_is_count", lambda *_: False)
+    async with box(tmp_path) as one:
+        one.begun()
+        assert await one.run() == 0
+    said = capsys.readouterr().err
+    written = (one.folder / "report.html").read_text()
+    for each in (Arm.SPECULATIVE, Arm.BASELINE):
+        assert f"the {each} engine at http" in said and f"the {each} engine at http" in written
+    assert said.count("characters a token are assumed") == 2
 
 
 @leaping

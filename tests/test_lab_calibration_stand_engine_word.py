@@ -1,14 +1,19 @@
 """What an engine tells of its load, in the shapes of both engines; silence is no error."""
 
+import asyncio
+import contextlib
+
 import orjson
 import pytest
-from fakes.engine import FakeEngine
+from fakes.engine import Exchange, FakeEngine
+from fakes.until import until
 
-from proxy.lab.calibration.stand import series
+from proxy.lab.calibration.stand import engine_word, series
 from proxy.lab.calibration.stand.engine_word import (
     ArmTarget,
     Counters,
     EngineWord,
+    OversizePage,
     Reading,
     counters_of,
     reading_of_loads,
@@ -80,6 +85,27 @@ async def test_an_engine_that_is_gone_tells_nothing(kind: EngineKind) -> None:
     async with open_session() as session:
         word = EngineWord(session, ArmTarget(url, kind))
         assert (await word.read(), await word.counters()) == (None, Counters())
+
+
+async def test_a_page_that_is_larger_than_any_of_an_engines_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.stream_head()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await exchange.chunk(SGLANG.encode())
+        over.set()
+
+    async with FakeEngine(script=script) as engine, open_session() as session:
+        word = EngineWord(session, ArmTarget(engine.url, EngineKind.SGLANG))
+        monkeypatch.setattr(engine_word, "MAX_PAGE_BYTES", 1 << 20)
+        with pytest.raises(OversizePage):
+            await word.page("/metrics")
+        await until(over.is_set)
+        assert await word.counters() == Counters()
 
 
 async def test_an_engine_is_asked_with_its_key() -> None:

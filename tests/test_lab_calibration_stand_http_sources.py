@@ -31,6 +31,11 @@ class Teller:
     times_tokens: bool = False
     metrics: Callable[["Teller"], str] | None = None
     bytes_per_token: float = 4.0
+    # What it tells of every prompt, where that is no count of it.
+    lie: int | None = None
+    leaves_out_cached: bool = False
+    doubts: list[str] = field(default_factory=list)
+    known: set[bytes] = field(default_factory=set)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     made: int = 0
     finished: int = 0
@@ -55,6 +60,11 @@ class Teller:
     async def _stream(self, exchange: Exchange, body: dict[str, Any]) -> None:
         told = self.continuous and body["stream_options"].get("continuous_usage_stats")
         prompt = round(sum(len(one["content"]) for one in body["messages"]) / self.bytes_per_token)
+        prompt = prompt if self.lie is None else self.lie
+        text = orjson.dumps(body["messages"])
+        if self.leaves_out_cached and text in self.known:
+            prompt = 1
+        self.known.add(text)
         await exchange.stream_head()
         done = 0
         while done < body["max_tokens"]:
@@ -79,7 +89,10 @@ async def stand_on(teller: Teller, kind: EngineKind = EngineKind.SGLANG) -> Asyn
     async with FakeEngine(script=teller) as engine:
         target = ArmTarget(engine.url, kind, model="m")
         clock = asyncio.get_running_loop().time
-        async with open_stand({Arm.BASELINE: target}, patience=Patience(idle_s=1.0), clock=clock) as stand:
+        patience = Patience(idle_s=1.0)
+        async with open_stand(
+            {Arm.BASELINE: target}, patience=patience, clock=clock, on_doubt=teller.doubts.append
+        ) as stand:
             yield stand
 
 
@@ -280,6 +293,27 @@ async def test_prompts_are_cut_by_the_length_of_a_token_that_the_engine_showed()
     teller = Teller(bytes_per_token=3.0)
     got = await measured(teller, condition=COLD._replace(context_tokens=3000))
     assert got.prompt_tokens == pytest.approx(3000 - 20, rel=0.01)
+
+
+@pytest.mark.parametrize("lie", [-3, 0, 1, 50, 10**6, 2**63])
+@leaping
+async def test_a_count_of_prompt_tokens_that_cannot_be_is_told_and_prompts_are_cut_as_usual(lie: int) -> None:
+    teller = Teller(lie=lie)
+    async with stand_on(teller) as stand:
+        await stand.measure(Cell(COLD._replace(context_tokens=3000), 3, Arm.BASELINE, 0), Span(0.5, 4.0))
+        assert await stand.first_token(Arm.BASELINE, 3000) is None
+    sizes = [sum(len(one["content"]) for one in body["messages"]) for body in teller.bodies]
+    assert sizes[1:] == pytest.approx([3000 * 4] * len(sizes[1:]), rel=0.01)
+    [doubt] = teller.doubts
+    assert f"tells {lie:,} prompt tokens" in doubt and "4 characters a token are assumed" in doubt
+
+
+@leaping
+async def test_an_engine_that_counts_what_it_has_not_cached_alone_is_understood_in_every_run() -> None:
+    teller = Teller(bytes_per_token=3.0, leaves_out_cached=True)
+    lengths = [(await measured(teller, condition=COLD._replace(context_tokens=3000))).prompt_tokens for _ in range(2)]
+    assert lengths == pytest.approx([2980, 2980], rel=0.01)
+    assert not teller.doubts
 
 
 @leaping

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.lab.calibration.stand.material import material
-from proxy.lab.calibration.stand.questions import MATERIALS, PROMPTS, characters, prompt_tokens, question
+from proxy.lab.calibration.stand.questions import MATERIALS, PROMPTS, characters, probe, prompt_tokens, question
 from proxy.lab.calibration.values import Condition, Prefix
 from proxy.lab.prompts import PromptKind, choose
 
@@ -48,6 +48,13 @@ def test_cold_prompts_share_no_beginning() -> None:
     begun = [question(COLD, index, 4.0, "ab12")[0]["content"][:20] for index in range(100)]
     assert len(set(begun)) == 100
     assert begun[3].startswith("Ticket ab12-3.")
+
+
+def test_probes_are_one_text_that_no_cache_knows_the_beginning_of() -> None:
+    probes = [probe(PromptKind.MIXED, 1000, *each) for each in ((0, "ab12"), (1, "ab12"), (0, "cd34"))]
+    texts = [one[0]["content"] for one in probes]
+    assert len({text[:20] for text in texts}) == 3
+    assert len({text.partition("\n")[2] for text in texts}) == 1
 
 
 def test_materials_differ_from_each_other_and_from_themselves_further_on() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.terminal.bars import ASCII_BLOCKS, BLOCKS
-from proxy.terminal.frame import MORE_TROUBLES, frame
+from proxy.terminal.frame import MORE_TROUBLES, TROUBLE_LINES, frame
 from proxy.terminal.top import text_of
 from proxy.terminal.view import View
 
@@ -109,6 +109,13 @@ def test_more_troubles_than_have_room_are_told_of() -> None:
     told = [line for line in lines if line.startswith("!")]
     assert told[-1] == MORE_TROUBLES and len(told) == 3, "of two lines each, the third has no room"
     assert any("speculative  3 " in line for line in lines)
+
+
+def test_only_troubles_that_are_shown_are_broken_into_lines() -> None:
+    looked_at: list[int] = []
+    lines = shown(view(troubles=(looked_at.append(number) or DOWN for number in range(1000))))  # type: ignore[func-returns-value]
+    assert MORE_TROUBLES in lines
+    assert len(looked_at) <= TROUBLE_LINES + 1
 
 
 def test_a_frame_without_troubles_has_no_line_for_them() -> None:

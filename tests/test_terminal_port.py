@@ -7,11 +7,11 @@ import orjson
 import pytest
 from fakes.background import in_background
 from fakes.engine import FakeEngine
-from fakes.operators import operators
+from fakes.operators import STATUS, operators
 from fakes.proxy import running, settings
 
 from proxy.protocol.client_keys import line_for
-from proxy.terminal import status
+from proxy.terminal import port, status
 from proxy.terminal.port import TOKEN_VARIABLE, Port, Unanswered
 
 
@@ -42,9 +42,9 @@ async def test_status_says_when_something_else_answers(capsys: pytest.CaptureFix
         writer.close()
 
     async with await asyncio.start_server(garbage, "127.0.0.1", 0) as server, FakeEngine() as engine:
-        for port in (server.sockets[0].getsockname()[1], engine.port):
+        for number in (server.sockets[0].getsockname()[1], engine.port):
             engine.script = lambda exchange: exchange.answer(b"{}", "404 Not Found")
-            assert await asyncio.to_thread(status.show, f"http://127.0.0.1:{port}") == 1
+            assert await asyncio.to_thread(status.show, f"http://127.0.0.1:{number}") == 1
             assert "is this its admin port?" in capsys.readouterr().err
 
 
@@ -93,13 +93,25 @@ def test_the_clients_port_is_known_as_the_wrong_one_with_and_without_its_keys(
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b"\xff\xfe"])
 def test_an_answer_that_is_no_object_is_not_a_crossovers(body: bytes) -> None:
-    with operators(status=(200, body)) as port, pytest.raises(Unanswered, match="is this its admin port"):
-        Port(port.url).json("/status")
+    with operators(status=(200, body)) as scene, pytest.raises(Unanswered, match="is this its admin port"):
+        Port(scene.url).json("/status")
+
+
+def test_an_answer_that_is_larger_than_any_of_a_proxys_is_told_and_not_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = orjson.dumps(STATUS)
+    with operators(status=(200, body)) as scene:
+        monkeypatch.setattr(port, "MAX_ANSWER_BYTES", len(body))
+        assert status.show(scene.url) == 0
+        monkeypatch.setattr(port, "MAX_ANSWER_BYTES", len(body) - 1)
+        assert status.show(scene.url) == 1
+    assert f"answers with more than {len(body) - 1:,} bytes; is this its admin port?" in capsys.readouterr().err
 
 
 def test_what_the_proxy_itself_says_is_wrong_is_kept() -> None:
-    with operators(thing=(404, {"error": "nobody knows"})) as port, pytest.raises(Unanswered) as refused:
-        Port(port.url).text("/thing")
+    with operators(thing=(404, {"error": "nobody knows"})) as scene, pytest.raises(Unanswered) as refused:
+        Port(scene.url).text("/thing")
     assert (refused.value.status, refused.value.told) == (404, "nobody knows")
 
 

@@ -34,14 +34,16 @@ IN_CHARGE = (
 
 
 class Terminal:
-    """A pty with the command in it."""
+    """A pty with the command in it, which tells it of its end by a signal."""
+
+    BEGIN: tuple[str, ...] = ("-c", IN_CHARGE)
 
     def __init__(self, url: str, rows: int, columns: int, *options: str, **environment: str) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.seen = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", IN_CHARGE, "top", url, "--interval", "0.1", *options],
+            [sys.executable, *self.BEGIN, "top", url, "--interval", "0.1", *options],
             cwd=ROOT,
             stdin=slave,
             stdout=slave,
@@ -83,11 +85,23 @@ class Terminal:
         self.seen += piece.decode(errors="replace")
         return bool(piece)
 
+    def vanish(self) -> None:
+        """End the terminal, and not what runs in it."""
+        os.close(self._master)
+        self._master = -1
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            self.vanish()
+
+
+class Borrowed(Terminal):
+    """One that is not the command's own, as with `setsid` or `docker exec -t`: no signal tells of its end."""
+
+    BEGIN = ("-m", "proxy")
 
 
 @contextlib.contextmanager
@@ -127,6 +141,26 @@ def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(port: Operators, nu
         here.process.send_signal(number)
         assert here.ended() == 0
         require_restored(here.seen)
+
+
+def test_signals_that_follow_the_first_do_not_disturb_the_way_out(port: Operators) -> None:
+    with terminal(port.url) as here:
+        here.until(lambda seen: "75 % of 240" in seen)
+        for number in [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP] * 10:
+            here.process.send_signal(number)
+            time.sleep(0.002)  # sleeps: signals of one number that come at once are one
+        assert here.ended() == 0
+        require_restored(here.seen)
+
+
+def test_a_terminal_that_vanishes_without_a_signal_ends_it(port: Operators) -> None:
+    here = Borrowed(port.url, 24, 80)
+    try:
+        here.until(lambda seen: "75 % of 240" in seen)
+        here.vanish()
+        assert here.process.wait(WITHIN_S) == 0
+    finally:
+        here.close()
 
 
 def test_a_frame_fills_24_lines_of_80_and_scrolls_nothing(port: Operators) -> None:

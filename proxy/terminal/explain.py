@@ -5,13 +5,12 @@ The sentences are the proxy's own (telling/); here they are asked for and printe
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
 from proxy.terminal.columns import labelled
 from proxy.terminal.port import Port, Unanswered, understood
-from proxy.terminal.saying import escaped, plain, say
+from proxy.terminal.saying import complain, escaped, plain, say
 
 OK, FAILED = 0, 1
 NOT_FOUND = 404
@@ -37,7 +36,7 @@ def explain(
             lines = page([str(each) for each in found], shutil.get_terminal_size().columns)
     except Unanswered as error:
         unknown = error.status == NOT_FOUND and error.told
-        say(plain(error.told, 1000) if unknown else f"not explained: {error}", sys.stderr)
+        complain(plain(error.told, 1000) if unknown else f"not explained: {error}")
         return FAILED
     say(escaped(text) if as_json else "\n".join(lines))
     return OK

@@ -74,6 +74,8 @@ def _troubles(view: View, width: int) -> list[Line]:
     for each in view.status.get("troubles") or ():
         style = "bold red" if each.get("severe", True) else "yellow"
         lines += [[(line, style)] for line in labelled("!", plain(each["message"], 1000), width, 2)]
+        if len(lines) > TROUBLE_LINES:
+            break
     return lines if len(lines) <= TROUBLE_LINES else [*lines[: TROUBLE_LINES - 1], [(MORE_TROUBLES, "bold red")]]
 
 

@@ -21,8 +21,9 @@ from proxy.terminal.saying import plain
 
 # For the whole answer: the proxy's own loop answers in milliseconds, and a person waits no longer than this.
 ASK_WITHIN_S = 10.0
-# No answer of a proxy comes near it; something else on that port may send without end.
-MAX_ANSWER_BYTES = 1 << 26
+# No answer to a command comes near it; something else on that port may send without end, and a page of what it sent
+# would be minutes of work.
+MAX_ANSWER_BYTES = 1 << 22
 # A line of the stream has some KiB.
 MAX_LINE_BYTES = 1 << 20
 DEFAULT_URL = "http://127.0.0.1:29000"
@@ -103,9 +104,11 @@ class Port:
 
     def _got(self, path: str, deadline: Deadline) -> str:
         with self._opened(path, deadline) as answer:
-            said: bytes = answer.read(MAX_ANSWER_BYTES)
+            said: bytes = answer.read(MAX_ANSWER_BYTES + 1)
         if deadline.passed:  # a body that ends with its connection looks whole
             raise _late(deadline)
+        if len(said) > MAX_ANSWER_BYTES:
+            raise Unanswered(f"{plain(self.url)} answers with more than {MAX_ANSWER_BYTES:,} bytes; {WRONG_PORT}")
         return said.decode()
 
     def json(self, path: str) -> dict[str, Any]:

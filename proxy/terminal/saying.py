@@ -5,16 +5,37 @@ import sys
 from typing import TextIO
 
 
-def say(text: str, stream: TextIO | None = None) -> bool:
-    """Print a text and be sure that it is out. A reader that has seen enough (`| head`) is no failure; False then."""
-    stream = stream or sys.stdout
+def say(text: str) -> bool:
+    """Print a text and be sure that it is out. A reader that has seen enough (`| head`), or an output that was closed
+    before the start (`>&-`), is no failure; False then. Raises SystemExit, which tells why, where it cannot be written
+    (a full disk)."""
+    error = _failed(text, sys.stdout)
+    if error is not None and not isinstance(error, BrokenPipeError):
+        complain(f"standard output cannot be written: {error.strerror}")
+        raise SystemExit(1)
+    return error is None and sys.stdout is not None
+
+
+def complain(text: str) -> None:
+    """Print a text to standard error. Where that cannot be written there is nobody to tell it."""
+    _failed(text, sys.stderr)
+
+
+def _failed(text: str, stream: TextIO | None) -> OSError | None:
+    """Why a text could not be printed; None where it is out, or nothing is open that it could go to."""
+    if stream is None:
+        return None
     try:
         print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        # The flush at the exit would fail once more, and say so.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return False
-    return True
+    except OSError as error:
+        abandon(stream)
+        return error
+    return None
+
+
+def abandon(stream: TextIO) -> None:
+    """Let all that is still written to it go nowhere: the flush at the exit would fail as well, and say so."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def plain(text: object, most: int = 200) -> str:

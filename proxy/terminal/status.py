@@ -2,14 +2,13 @@
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 from proxy.terminal.cells import counted, duration, figure, is_number
 from proxy.terminal.columns import UNKNOWN, columns, labelled
 from proxy.terminal.port import WRONG_PORT, Port, Unanswered, understood
-from proxy.terminal.saying import escaped, plain, say
+from proxy.terminal.saying import complain, escaped, plain, say
 
 SERVING, NOT_SERVING = 0, 1
 _HEAD = ("role", "in flight", "limit", "health", "circuit", "engine", "drift", "accepts", "speed")
@@ -30,7 +29,7 @@ def show(url: str, token_file: Path | None = None, ca_file: Path | None = None, 
         with understood(port.url):
             lines = page(port.url, told, shutil.get_terminal_size().columns)
     except Unanswered as error:
-        say(f"no status: {error}", sys.stderr)
+        complain(f"no status: {error}")
         return NOT_SERVING
     say(escaped(text) if as_json else "\n".join(lines))
     return SERVING if told["ready"] is True else NOT_SERVING

@@ -18,7 +18,7 @@ from proxy.terminal.bars import ASCII_BLOCKS, BLOCKS
 from proxy.terminal.following import Following
 from proxy.terminal.frame import Line, frame
 from proxy.terminal.port import Port, Unanswered, add_arguments, understood
-from proxy.terminal.saying import say
+from proxy.terminal.saying import abandon, complain, say
 from proxy.terminal.view import View
 
 OK, FAILED = 0, 1
@@ -26,6 +26,8 @@ OK, FAILED = 0, 1
 MIN_INTERVAL_S = 0.1
 # A pipe has no height; in so many lines the sentence is whole, and the journal has more than its last two events.
 PLAIN_LINES = 40
+# Columns and lines that have room for all that a view may hold.
+LARGEST = (200, 200)
 # What asking again does not mend.
 _REFUSED = (401, 403)
 MISSING = (
@@ -44,15 +46,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show frames until Ctrl-C, SIGTERM, or the reader has gone. Returns 1 where the proxy does not answer at the
-    start, or refuses to."""
+    """Show frames until Ctrl-C, SIGTERM, or the reader or the terminal has gone. Returns 1 where the proxy does not
+    answer at the start, or refuses to."""
     try:
         with _leaving():
             port = Port(options.url, options.token_file, options.ca)
             frames = _frames(port, options.interval, options.count)
             return _live(frames) if _is_screen() else _plain(frames)
     except Unanswered as error:
-        say(f"nothing to show: {error}", sys.stderr)
+        complain(f"nothing to show: {error}")
         return FAILED
     except KeyboardInterrupt:
         return OK
@@ -67,26 +69,37 @@ def _interval(text: str) -> float:
 
 @contextlib.contextmanager
 def _leaving() -> Iterator[None]:
-    """While it lasts other signals that end it do so as Ctrl-C does: the terminal is left as it was."""
+    """While it lasts other signals that end it do so as Ctrl-C does: the terminal is left as it was. The first one ends
+    it, and those that follow are not to disturb the way out."""
+    left = False
 
     def leave(number: int, at: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        nonlocal left
+        if not left:
+            left = True
+            raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if left else handler)
 
 
 def _is_screen() -> bool:
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    return _is_terminal() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def _is_terminal() -> bool:
+    """Whether what is drawn is seen on one. One that has gone is none any more, and not each tells it by a signal."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _frames(port: Port, interval_s: float, count: int | None) -> Frames:
-    """Views, the last good one with its trouble where there is no new one. Raises Unanswered at the first look."""
-    with contextlib.closing(Following(port, interval_s)) as following:
+    """Views that can be drawn, the last good one with its trouble where there is no new one. Raises Unanswered at the
+    first look."""
+    with contextlib.closing(Following(port, interval_s, _require_drawable)) as following:
         shown, view = 0, following.look()
         trouble = ""
         while True:
@@ -107,7 +120,7 @@ def _blocks() -> str:
     """What the terminal's encoding can say."""
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
+    except (AttributeError, UnicodeEncodeError, LookupError):  # None where it was closed before the start
         return ASCII_BLOCKS
     return BLOCKS
 
@@ -119,6 +132,11 @@ def _plain(frames: Frames) -> int:
         if not say("\n".join(text_of(line) for line in lines) + "\n"):
             break
     return OK
+
+
+def _require_drawable(view: View) -> None:
+    """Raises Unanswered where it is no view that a frame can be made of, however large that is."""
+    _drawn(view, *LARGEST, "", BLOCKS)
 
 
 def _drawn(view: View, width: int, height: int, trouble: str, blocks: str) -> list[Line]:
@@ -133,15 +151,22 @@ def text_of(line: Line) -> str:
 
 def _live(frames: Frames) -> int:
     if find_spec("rich") is None:
-        say(MISSING, sys.stderr)
+        complain(MISSING)
         return FAILED
     # Before the screen is taken, so that what is wrong stays to be read.
     view, trouble = next(frames)
     from proxy.terminal.live import screen  # noqa: PLC0415 - not for those who read plain frames
 
     blocks = _blocks()
-    with screen() as (console, draw):
-        draw(_drawn(view, *console.size, trouble, blocks))
-        for view, trouble in frames:
+    try:
+        with screen() as (console, draw):
             draw(_drawn(view, *console.size, trouble, blocks))
+            for view, trouble in frames:
+                if not _is_terminal():
+                    break
+                draw(_drawn(view, *console.size, trouble, blocks))
+    except OSError:  # also as the screen is left
+        if _is_terminal():
+            raise
+        abandon(sys.stdout)
     return OK

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.watch.json_text import json_text
-from proxy.wire.untaken import untaken_bytes
+from proxy.wire.untaken import unacknowledged_bytes, untaken_bytes
 
 # A page at each operator's desk. Each reader costs some microseconds a second.
 MAX_READERS = 32
@@ -19,6 +19,9 @@ MAX_READERS = 32
 KERNEL_BYTES = 1 << 16
 # What may wait for a reader once that is full: minutes of a quiet proxy, some seconds of a busy one.
 MAX_UNSENT_BYTES = 1 << 17
+# On a quiet proxy all that takes minutes to fill: who takes nothing of what waits for so long does not read, or is not
+# there any more. A page that was asleep comes back by itself.
+UNREAD_S = 30.0
 # After a break browsers come back so soon.
 AGAIN_MS = 2000
 HEADERS = {
@@ -36,12 +39,14 @@ def event(name: str, told: Any) -> bytes:
 class _Reader:
     """One reader: what it is still to be sent, None for the end."""
 
-    __slots__ = ("_queue", "_request", "_waiting_bytes")
+    __slots__ = ("_left_bytes", "_queue", "_request", "_taken_at_s", "_waiting_bytes")
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._waiting_bytes = 0
+        self._left_bytes = 0  # of what it was told until the latest events, what it had not taken
+        self._taken_at_s = asyncio.get_running_loop().time()
         if request.transport is not None and (opened := request.transport.get_extra_info("socket")) is not None:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
 
@@ -56,10 +61,21 @@ class _Reader:
         transport = self._request.transport
         return self._waiting_bytes + (0 if transport is None else untaken_bytes(transport))
 
+    def unread_s(self) -> float:
+        """For how long it has taken nothing of what waits for it, in our kernel too. Asked before each `tell`."""
+        now_s, transport = asyncio.get_running_loop().time(), self._request.transport
+        waits = 0 if transport is None else transport.get_write_buffer_size() + unacknowledged_bytes(transport)
+        left_bytes = self._waiting_bytes + waits
+        if not left_bytes or left_bytes < self._left_bytes:
+            self._taken_at_s = now_s
+        self._left_bytes = left_bytes
+        return now_s - self._taken_at_s
+
     def tell(self, events: bytes) -> None:
         """Send events after those that wait."""
         self._queue.put_nowait(events)
         self._waiting_bytes += len(events)
+        self._left_bytes += len(events)
 
     def end(self, *, at_once: bool = False) -> None:
         """Send nothing more; `at_once` not even what waits."""
@@ -94,7 +110,7 @@ class Stream:
     def publish(self, events: bytes) -> None:
         """Hand events to every reader; one that does not keep up loses its connection, and comes back anew."""
         for reader in list(self._readers):
-            if reader.gone or reader.unsent_bytes() > MAX_UNSENT_BYTES:
+            if reader.gone or reader.unsent_bytes() > MAX_UNSENT_BYTES or reader.unread_s() > UNREAD_S:
                 self._readers.discard(reader)
                 reader.end(at_once=True)
             else:

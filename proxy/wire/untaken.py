@@ -16,10 +16,11 @@ def untaken_bytes(transport: asyncio.WriteTransport) -> int:
     """Bytes that wait here, and those that the other kernel has not acknowledged, where ours tells them; 0 as soon as
     none wait here."""
     waiting = transport.get_write_buffer_size()
-    return waiting + _unacknowledged_bytes(transport) if waiting else 0
+    return waiting + unacknowledged_bytes(transport) if waiting else 0
 
 
-def _unacknowledged_bytes(transport: asyncio.WriteTransport) -> int:
+def unacknowledged_bytes(transport: asyncio.WriteTransport) -> int:
+    """Bytes in our kernel that the other one has not acknowledged; 0 where ours does not tell."""
     opened = transport.get_extra_info("socket")
     try:
         told = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, _COUNT.pack(0))

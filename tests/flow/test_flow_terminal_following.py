@@ -12,11 +12,12 @@ from fakes.watched import WATCHED
 
 from proxy import watch
 from proxy.model import Role
-from proxy.terminal import following
+from proxy.terminal import following, top
 from proxy.terminal.deadline import Deadline
 from proxy.terminal.following import Following
 from proxy.terminal.port import Port
 from proxy.terminal.view import View, after
+from proxy.watch.stream import MAX_UNSENT_BYTES, event
 
 ONE_LOOK = ["/status", "/history?seconds=60", "/decisions?limit=50", "/journal?limit=50"]
 
@@ -123,6 +124,33 @@ async def test_a_stream_that_is_silent_or_old_is_asked_past(monkeypatch: pytest.
         monkeypatch.setattr(following, name, 0.0)
         asked = len(port.asked)
         await asyncio.to_thread(looks.look)
+        assert port.asked[asked:] == ONE_LOOK
+        looks.close()
+
+
+async def test_what_the_stream_tells_and_no_frame_can_show_is_asked_past() -> None:
+    async with staged() as stage:
+        await until(lambda: len(stage.app.watch.history.samples) > 3)
+        port = at(stage)
+        looks = Following(port, 1.0, top._require_drawable)
+        await followed(looks)
+        asked = len(port.asked)
+        stage.app.watch.stream.publish(event("decisions", {"count": 1, "shown": [{"because": [1]}]}))
+        view = await seen(looks, lambda _: len(port.asked) > asked)
+        assert (port.asked[asked:], view.decisions) == (ONE_LOOK, [])
+        looks.close()
+
+
+async def test_a_stream_that_tells_more_than_a_proxy_would_is_asked_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "MAX_BYTES_A_SECOND", MAX_UNSENT_BYTES // 2)
+    async with staged() as stage:
+        await until(lambda: len(stage.app.watch.history.samples) > 3)
+        port = at(stage)
+        looks = Following(port, 1.0)
+        await followed(looks)
+        asked = len(port.asked)
+        stage.app.watch.stream.publish(b":\n" * (MAX_UNSENT_BYTES // 3))
+        await seen(looks, lambda _: len(port.asked) > asked)
         assert port.asked[asked:] == ONE_LOOK
         looks.close()
 

@@ -18,6 +18,7 @@ from proxy.config import InvalidConfig
 from proxy.config.problems import Problem
 from proxy.model import CircuitState, Role
 from proxy.routing.breaker import Circuit
+from proxy.watch import stream
 from proxy.watch.history import COLUMNS
 from proxy.watch.routes import MAX_OF_ONE
 from proxy.watch.stream import KERNEL_BYTES, MAX_READERS, MAX_UNSENT_BYTES, event
@@ -329,6 +330,39 @@ async def test_a_reader_that_does_not_read_is_dropped() -> None:
         with contextlib.suppress(ConnectionError):
             await asyncio.wait_for(reader.read(-1), 10)
         writer.close()
+
+
+async def test_a_reader_that_does_not_read_is_dropped_on_a_quiet_proxy_long_before_its_bytes_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "UNREAD_S", 1.0)
+    told_bytes = 0
+
+    def publish(self: stream.Stream, events: bytes) -> None:
+        nonlocal told_bytes
+        told_bytes += len(events)
+        original(self, events)
+
+    original = stream.Stream.publish
+    monkeypatch.setattr(stream.Stream, "publish", publish)
+    async with windowed() as window:
+        silent = socket.socket()
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent.connect(("127.0.0.1", window.app.admin_port))
+        silent.sendall(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with window.session.get(window.url("/stream")) as answer:
+            reading = asyncio.ensure_future(collect(window.events(answer)))
+            await until(lambda: window.app.watch.stream.readers == 2)
+            await until(lambda: window.app.watch.stream.readers == 1)
+            assert told_bytes < MAX_UNSENT_BYTES
+            assert not reading.done(), "who reads is kept"
+            reading.cancel()
+        silent.close()
+
+
+async def collect(told: AsyncIterator[tuple[str, Any]]) -> None:
+    async for _ in told:
+        pass
 
 
 async def test_a_reader_that_takes_what_comes_is_kept_through_more_than_may_wait() -> None:

@@ -84,7 +84,9 @@ async def run(options: argparse.Namespace) -> int:
 async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) -> int:
     record = Record(options.out, again=options.again)
     targets = _targets(options, aim, settings)
-    async with open_stand(targets, clock=monotonic, on_sample=record.add_request) as stand:
+    doubts: list[str] = []
+    doubt = partial(_doubt, doubts)
+    async with open_stand(targets, clock=monotonic, on_sample=record.add_request, on_doubt=doubt) as stand:
         facts = await stand.facts()
         refuse_nonsense(aim, facts)
         take_up(record, Run(aim, facts, _now()), again=options.again)
@@ -98,7 +100,7 @@ async def _calibrate(options: argparse.Namespace, aim: Aim, settings: Settings) 
     if refused:
         raise refused[0]
     record.note(replace(_run_of(record), spent_s=campaign.spent_s))
-    code = _finish(options, aim, settings, campaign, facts, interrupted=interrupted)
+    code = _finish(options, aim, settings, campaign, facts, doubts=doubts, interrupted=interrupted)
     # Only now: a run that was killed as it wrote its results writes them when it is asked again.
     record.note(replace(_run_of(record), finished=code == 0))
     return code
@@ -110,6 +112,12 @@ async def _carried_out(campaign: Campaign, record: Record, refused: list[Crossov
         await campaign.carry_out(partial(_keep, record), partial(_keep_prefills, record))
     except CrossoverError as error:
         refused.append(error)
+
+
+def _doubt(doubts: list[str], sentence: str) -> None:
+    """Keep what an engine says that cannot be for the report, and say it at once: an operator may mend it."""
+    doubts.append(sentence)
+    sys.stderr.write(f"{_WIPE}{sentence}\n")
 
 
 def _keep(record: Record, measurement: Measurement) -> None:
@@ -133,6 +141,7 @@ def _finish(
     campaign: Campaign,
     facts: Mapping[Arm, ArmFacts],
     *,
+    doubts: Sequence[str],
     interrupted: bool,
 ) -> int:
     """Write the results and say the essence of them."""
@@ -154,7 +163,7 @@ def _finish(
         prefills=campaign.prefills,
         running=_running(settings) if options.config is not None else None,
         complete=not interrupted and not campaign.hopeless,
-        notes=notes,
+        notes=(*notes, *doubts),
     )
     findings = replace(findings, curves_file=_named_from(options))
     with writing(options.out):

@@ -30,6 +30,10 @@ from proxy.protocol.allowlist import EngineKind
 _MAX_PROBE_TOKENS = 1500
 _PROBED_PROMPTS = 4
 
+# Characters that a token of text has in any vocabulary: from two tokens a character (bytes, of scripts that it does not
+# know) to long words and runs of spaces. What is told beyond is no count of the tokens of a whole prompt.
+_LEAST_CHARS, _MOST_CHARS = 0.5, 20.0
+
 # A first answer may wait for kernels to be compiled; an engine that takes longer than this is not going to be quick.
 _PROBE_WITHIN_S = 120.0
 
@@ -53,10 +57,18 @@ _IDLE_LOOK_S = 0.1
 
 
 class ArmDesk:
-    """One engine under measurement. `model` is the name to ask for; `facts` sets it where none was given."""
+    """One engine under measurement. `model` is the name to ask for; `facts` sets it where none was given. `on_doubt` is
+    told, in a sentence, what the engine says that cannot be, and what is assumed in its place."""
 
     def __init__(
-        self, arm: Arm, target: ArmTarget, session: aiohttp.ClientSession, *, nonce: str, clock: Clock
+        self,
+        arm: Arm,
+        target: ArmTarget,
+        session: aiohttp.ClientSession,
+        *,
+        nonce: str,
+        clock: Clock,
+        on_doubt: Callable[[str], None],
     ) -> None:
         self.arm = arm
         self.engine = target.engine
@@ -65,6 +77,8 @@ class ArmDesk:
         self.target = Target(target.url, target.model or "", target.api_key)
         self.clock = clock
         self._nonce = nonce
+        self._on_doubt = on_doubt
+        self._probes = count()
         self._cold = count()
         self._alone = count()
         self._chars_per_token: dict[PromptKind, float] = {}
@@ -106,15 +120,28 @@ class ArmDesk:
         if condition.prompts in self._chars_per_token:
             return True
         tokens = min(_MAX_PROBE_TOKENS, _PROBED_PROMPTS * condition.context_tokens)
-        messages = probe(condition.prompts, tokens)
+        messages = probe(condition.prompts, tokens, next(self._probes), self._nonce)
         sample = await self._send_one(condition, messages, _PROBE_WITHIN_S)
         if sample.error in ("status 400", "status 422") and self._continuous:
             self._continuous = False
             sample = await self._send_one(condition, messages, _PROBE_WITHIN_S)
             self._continuous = sample.error is not None
-        if sample.error is None and sample.prompt_tokens:
-            self._chars_per_token[condition.prompts] = characters(messages) / sample.prompt_tokens
+        if sample.error is None and sample.prompt_tokens is not None:
+            self._chars_per_token[condition.prompts] = self._chars_told(messages, sample.prompt_tokens)
         return sample.error is None
+
+    def _chars_told(self, messages: list[Message], prompt_tokens: int) -> float:
+        """The characters of a token by what the engine counted; what is usual where that is no count."""
+        chars = characters(messages)
+        if _is_count(chars, prompt_tokens):
+            return chars / prompt_tokens
+        self._on_doubt(
+            f"the {self.arm} engine at {self.target.url} tells {prompt_tokens:,} prompt tokens (usage.prompt_tokens) "
+            f"for a prompt of {chars:,} characters that it had not seen before, which is no count of it; "
+            f"{CHARS_PER_TOKEN:g} characters a token are assumed, so contexts may be longer or shorter than they are "
+            "called; mend: have the engine count whole prompts"
+        )
+        return CHARS_PER_TOKEN
 
     async def warm(self, condition: Condition) -> None:
         """Have the engine's prefix cache know every prompt of a warm cell. Awaits; failures show in the cell."""
@@ -137,8 +164,10 @@ class ArmDesk:
         chars = round(prompt_tokens * self._chars_per_token.get(condition.prompts, CHARS_PER_TOKEN))
         messages = unknown(condition.prompts, next(self._alone), chars, self._nonce)
         sample = await self._send_one(condition, messages, _PREFILL_WITHIN_S)
-        if sample.error is not None or sample.first_at_s is None or not sample.prompt_tokens:
+        if sample.error is not None or sample.first_at_s is None or sample.prompt_tokens is None:
             return None
+        if not _is_count(characters(messages), sample.prompt_tokens):
+            return None  # a time for nobody knows how many tokens
         return FirstToken(sample.prompt_tokens - (sample.cached_tokens or 0), sample.first_at_s - sample.sent_at_s)
 
     def note(self, condition: Condition, kv_use: float | None) -> None:
@@ -160,3 +189,8 @@ class ArmDesk:
         shape = self.shape(condition, 1)
         limited = Shape(1, timeout_s=within_s, continuous_usage=shape.continuous_usage, more=shape.more)
         return await call(self.session, self.target, limited, messages, clock=self.clock)
+
+
+def _is_count(chars: int, tokens: int) -> bool:
+    """Whether a text of so many characters can be so many tokens."""
+    return chars / _MOST_CHARS <= tokens <= chars / _LEAST_CHARS

@@ -18,6 +18,9 @@ from proxy.protocol.engines import parse_loads, parse_metrics
 # Answers come out of memory; an engine that takes longer is asked again at the next look.
 _WITHIN_S = 5.0
 
+# What is asked here has some KiB, megabytes on an engine with thousands of series; the proxy's own polls read as much.
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+
 # What a Crossover proxy says with each answer of an engine.
 _PROXYS_HEADER = "x-crossover-backend"
 
@@ -42,6 +45,10 @@ _NAMES = frozenset(
         "llamacpp:prompt_tokens_cached_total",
     )
 )
+
+
+class OversizePage(aiohttp.ClientError):
+    """A page is larger than any that an engine tells of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +113,9 @@ class EngineWord:
         self._has_metrics = True
 
     async def page(self, path: str) -> tuple[int, bytes]:
-        """The status and body at a path. Awaits at most some seconds. Raises OSError, ClientError or TimeoutError, and
-        UpstreamError where a Crossover proxy answers, behind which two engines would be measured as one."""
+        """The status and body at a path. Awaits at most some seconds. Raises OSError, TimeoutError or ClientError
+        (OversizePage among them), and UpstreamError where a Crossover proxy answers, behind which two engines would be
+        measured as one."""
         async with (
             asyncio.timeout(_WITHIN_S),
             self._session.get(f"{self._target.url}{path}", headers=self._headers, allow_redirects=False) as response,
@@ -116,7 +124,7 @@ class EngineWord:
                 raise UpstreamError(
                     f"{self._target.url} is a Crossover proxy and not an engine; mend: name the engine's own address"
                 )
-            return response.status, await response.read()
+            return response.status, await _whole(response.content)
 
     async def read(self) -> Reading | None:
         """Its load now; None where it tells none. Awaits; never raises."""
@@ -148,6 +156,15 @@ class EngineWord:
             return await self.page(path)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return 0, b""
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    body = bytearray()
+    async for piece in content.iter_any():
+        body += piece
+        if len(body) > MAX_PAGE_BYTES:
+            raise OversizePage(f"more than {MAX_PAGE_BYTES:,} bytes")
+    return bytes(body)
 
 
 def reading_of_loads(body: bytes) -> Reading | None:

@@ -83,10 +83,15 @@ async def open_stand(
     patience: Patience | None = None,
     clock: Clock = monotonic,
     on_sample: OnSample | None = None,
+    on_doubt: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[HttpStand]:
     """A stand for these arms; its connections close with it. Nothing is asked yet. `on_sample` is told of every request
-    of a cell once that is over, those that the window's end cut short included."""
+    of a cell once that is over, those that the window's end cut short included, and `on_doubt`, in a sentence, of what
+    an engine tells that cannot be."""
     nonce = secrets.token_hex(4)
     async with open_session() as session:
-        desks = {arm: ArmDesk(arm, target, session, nonce=nonce, clock=clock) for arm, target in targets.items()}
+        desks = {
+            arm: ArmDesk(arm, target, session, nonce=nonce, clock=clock, on_doubt=on_doubt)
+            for arm, target in targets.items()
+        }
         yield HttpStand(desks, patience=patience or Patience(), clock=clock, on_sample=on_sample)

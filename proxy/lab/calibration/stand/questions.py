@@ -37,9 +37,10 @@ def question(condition: Condition, index: int, chars_per_token: float, nonce: st
     return _long(condition.prompts, index % PROMPTS, chars, ticket)
 
 
-def probe(kind: PromptKind, tokens: int) -> list[Message]:
-    """A prompt of about so many tokens, to learn how long a token is."""
-    return _long(kind, 0, round(tokens * CHARS_PER_TOKEN))
+def probe(kind: PromptKind, tokens: int, index: int, nonce: str) -> list[Message]:
+    """A prompt of about so many tokens, to learn how long a token is. Always the same text, which begins like no other:
+    some engines count only what their prefix cache does not know."""
+    return _long(kind, 0, round(tokens * CHARS_PER_TOKEN), f"Probe {index} of {nonce}.\n")
 
 
 def unknown(kind: PromptKind, index: int, chars: int, nonce: str) -> list[Message]:
