@@ -28,7 +28,7 @@ from proxy.model import Change, RequestFacts, Role
 from proxy.openapi import clients_document
 from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
 from proxy.protocol.fields import raw
-from proxy.reading import present, read
+from proxy.reading import present, read, unlooked
 from proxy.relay import Relay
 from proxy.tracing import Tracing
 from proxy.watch import Watch
@@ -271,6 +271,7 @@ class App:
             "verdict": config.sentences(sources.curves),
             "dropped_in_flight": self._dropped(),
             **{name: getattr(reading, name) for name in READING},
+            **dict.fromkeys(unlooked(self.desk.rules)),
         }
 
     def curves(self) -> dict[str, Any]:
