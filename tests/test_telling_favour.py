@@ -24,16 +24,16 @@ def kept(why: str | None, in_s: float | None = None, **more: Any) -> str:
 
 def test_who_serves_the_present_demand_sooner_is_said_to_with_the_numbers() -> None:
     assert kept(None, costs=Costs(3.2, 2.18)) == (
-        "New requests go to baseline, favoured for 5 min as the one that serves the present demand sooner by the "
+        "New requests go to baseline, favoured for 5 min as the one that serves the demand of the last minutes sooner by the "
         "measured speeds: an answer of the expected 260 tokens takes 3.2 s on speculative, 2.2 s on baseline."
     )
 
 
 def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
     assert kept(Why.PAST, 700.0) == (
-        "New requests go to baseline, favoured for 5 min: by the measured speeds speculative would serve the present "
-        "demand sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), but the "
-        "demand of the last half hour was served sooner on baseline; speculative takes over in about 12 min of such "
+        "New requests go to baseline, favoured for 5 min: by the measured speeds speculative would serve the demand "
+        "of the last minutes sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), but the "
+        "demand of the last half hour was served sooner on baseline; speculative takes over within about 12 min of such "
         "demand."
     )
     assert kept(Why.PAST).endswith("; speculative takes over once such demand outweighs that.")
@@ -46,7 +46,7 @@ def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
         (Why.DWELL, "and takes over in 40 s at the earliest, since the last change is too young."),
         (Why.DUE, "and takes over once that has lasted for a second."),
         (Why.COST, "but a change would cost more than it saves."),
-        (Why.LITTLE, "would serve the present demand hardly sooner"),
+        (Why.LITTLE, "would serve the demand of the last minutes hardly sooner"),
         (Why.LITTLE, "too little for a change."),
         (Why.TRIAL, "New requests go to baseline, favoured for 5 min for a while to see how fast it is."),
     ],
@@ -66,7 +66,7 @@ def test_more_demand_than_was_measured_is_told_in_words() -> None:
 @given(PRESENTS)
 def test_one_that_would_take_longer_is_never_said_to_serve_sooner(state: Present) -> None:
     costs = state.costs
-    if costs is not None and "as the one that serves the present demand sooner" in now(state):
+    if costs is not None and "as the one that serves the demand of the last minutes sooner" in now(state):
         mine, others = costs.speculative_s, costs.baseline_s
         assert not (others < mine if state.regime is SPECULATIVE else mine < others)
 
@@ -80,7 +80,7 @@ def explained(costs: Costs | None, excess: float, role: Role = BASELINE) -> str:
 
 def test_a_decision_does_not_contradict_its_own_numbers() -> None:
     told = explained(SOONER_THERE, 50.0)
-    assert "It went to baseline: policy consolidate kept it in favour, though speculative would serve the present" in told
+    assert "It went to baseline: policy consolidate kept it in favour, though speculative would serve the" in told
     assert "the demand of the last half hour was served sooner there, and a calm must outweigh that." in told
     assert "would take 2.2 s on speculative and 3.2 s on baseline" in told
     assert "as the one that serves" in explained(Costs(3.2, 2.18), 50.0)

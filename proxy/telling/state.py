@@ -35,7 +35,7 @@ class Lately(NamedTuple):
 
 
 class Favour(NamedTuple):
-    """Why policy consolidate keeps its role though the other one would serve the present demand sooner (`why`, the
+    """Why policy consolidate keeps its role though the other one would serve the demand of the last minutes sooner (`why`, the
     words of routing/kept.py; None: it would not), and in how many seconds of this demand it changes, where known."""
 
     why: str | None = None
