@@ -254,7 +254,7 @@ class App:
 
     def status(self) -> dict[str, Any]:
         """State and facts, and the reading they are of."""
-        learning, reading, sources = self.desk.learning, self.reading(), self.settings.sources
+        reading, sources = self.reading(), self.settings.sources
         now = present(self.desk, reading, self.phase, max_waiting=self.admission.rules.max_waiting)
         return {
             "version": __version__,
@@ -265,7 +265,7 @@ class App:
             "warnings": [{"code": each.code, "message": each.message} for each in self.acquaintance.warnings],
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
-            "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
+            "learning": self._learning(),
             "sentence": telling.now(now),
             "troubles": [each._asdict() for each in telling.troubles(now)],
             "verdict": config.sentences(sources.curves),
@@ -309,6 +309,14 @@ class App:
         return {"set": found, "pending": config.pending(self.settings, written), "problems": []}
 
     # ------------------------------------------------------------ inside
+
+    def _learning(self) -> dict[str, Any] | None:
+        """How learning stands, and the same in words; None where it is off."""
+        learning, now_s = self.desk.learning, self.desk.clock()
+        if learning is None:
+            return None
+        sentence = telling.learned(learning.standings, suspended=learning.suspended(now_s))
+        return {**learning.summary(self.desk.backends, now_s), "sentence": sentence}
 
     def _adopt(self, settings: Settings) -> None:
         if settings.admin.token != self.settings.admin.token:

@@ -270,7 +270,7 @@ def _learned() -> Schema:
         "One length of context.", context_tokens=whole("Tokens."), **{role.value: many(corrected) for role in Role}
     )
     return {
-        "Learning": record("How learning stands.", **stand),
+        "Learning": record("How learning stands.", sentence=text("The same in words, for both backends."), **stand),
         "Learned": record(
             "The same with all evidence and the corrected speeds.",
             **stand,

@@ -5,10 +5,11 @@ traffic has taught, figures.py numbers.
 Values in, sentences out: who reads the desk, and who shows the sentences, is elsewhere.
 """
 
+from proxy.telling.learned import learned
 from proxy.telling.policies import FORCED
 from proxy.telling.present import now, why_out
 from proxy.telling.requests import sentences
 from proxy.telling.state import Favour, Lately, Present, Side
 from proxy.telling.troubles import Trouble, troubles
 
-__all__ = ["FORCED", "Favour", "Lately", "Present", "Side", "Trouble", "now", "sentences", "troubles", "why_out"]
+__all__ = ["FORCED", "Favour", "Lately", "Present", "Side", "Trouble", "learned", "now", "sentences", "troubles", "why_out"]
