@@ -24,17 +24,17 @@ def kept(why: str | None, in_s: float | None = None, **more: Any) -> str:
 
 def test_who_serves_the_present_demand_sooner_is_said_to_with_the_numbers() -> None:
     assert kept(None, costs=Costs(3.2, 2.18)) == (
-        "New requests go to baseline, favoured for 5 min as the one that serves the demand of the last minutes sooner by the "
-        "measured speeds: an answer of the expected 260 tokens takes 3.2 s on speculative, 2.2 s on baseline."
+        "New requests go to baseline, favoured for 5 min as the one that serves the demand of the last minutes sooner "
+        "by the measured speeds: an answer of the expected 260 tokens takes 3.2 s on speculative, 2.2 s on baseline."
     )
 
 
 def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
     assert kept(Why.PAST, 700.0) == (
-        "New requests go to baseline, favoured for 5 min: by the measured speeds speculative would serve the demand "
-        "of the last minutes sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), but the "
-        "demand of the last half hour was served sooner on baseline; speculative takes over within about 12 min of such "
-        "demand."
+        "New requests go to baseline, favoured for 5 min: by the measured speeds speculative would serve the demand of "
+        "the last minutes sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), "
+        "but the demand of the last half hour was served sooner on baseline; speculative takes over within about "
+        "12 min of such demand."
     )
     assert kept(Why.PAST).endswith("; speculative takes over once such demand outweighs that.")
 
@@ -42,7 +42,10 @@ def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
 @pytest.mark.parametrize(
     ("why", "words"),
     [
-        (Why.DWELL, "sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), and "),
+        (
+            Why.DWELL,
+            "sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), and ",
+        ),
         (Why.DWELL, "and takes over in 40 s at the earliest, since the last change is too young."),
         (Why.DUE, "and takes over once that has lasted for a second."),
         (Why.COST, "but a change would cost more than it saves."),

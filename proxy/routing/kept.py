@@ -1,4 +1,4 @@
-"""Why policy consolidate keeps its role though the other one would serve the demand of the last minutes sooner, and for how long.
+"""Why policy consolidate keeps its role though the other one would serve the demand of late sooner, and for how long.
 
 It tells people what consolidate.py has decided, by the same numbers; nothing is decided here.
 """
@@ -35,8 +35,8 @@ class Kept(NamedTuple):
 
 
 def kept(rules: Rules, regime: Regime, now_s: float) -> Kept | None:
-    """Why `regime`, as it is at `now_s`, keeps its role; None where that serves the demand of the last minutes sooner, where there
-    was none yet, and without curves."""
+    """Why `regime`, as it is at `now_s`, keeps its role; None where that serves the demand that lasts
+    sooner, where there was none yet, and without curves."""
     demand = regime.demand
     if rules.paces is None or not demand.tok_s:
         return None

@@ -12,4 +12,16 @@ from proxy.telling.requests import sentences
 from proxy.telling.state import Favour, Lately, Present, Side
 from proxy.telling.troubles import Trouble, troubles
 
-__all__ = ["FORCED", "Favour", "Lately", "Present", "Side", "Trouble", "learned", "now", "sentences", "troubles", "why_out"]
+__all__ = [
+    "FORCED",
+    "Favour",
+    "Lately",
+    "Present",
+    "Side",
+    "Trouble",
+    "learned",
+    "now",
+    "sentences",
+    "troubles",
+    "why_out",
+]

@@ -1,4 +1,4 @@
-"""Why policy consolidate favours a role: since it serves the demand of the last minutes sooner, or why it is kept though it does not.
+"""Why policy consolidate favours a role: it serves the demand of late sooner, or why it is kept though it does not.
 
 What the words of `Favour.why` mean is in routing/kept.py.
 """
@@ -11,6 +11,8 @@ from proxy.telling.state import Present
 
 # Nearer than this the two are told as alike: policy consolidate does not change for less than a fiftieth.
 _HARDLY = 1.02
+# What counts is the mean since it last changed by more than chance, over five minutes at most (routing/lasting.py).
+_DEMAND = "the demand of the last minutes"
 
 
 def kept(present: Present, who: str) -> str:
@@ -22,10 +24,10 @@ def kept(present: Present, who: str) -> str:
         return f"{begun} for a while to see how fast it is"
     if why is None and not others < mine:
         told = f": {_paces(present, mine, others)}" if isfinite(mine) else ""
-        return f"{begun} as the one that serves the demand of the last minutes sooner by the measured speeds{told}"
+        return f"{begun} as the one that serves {_DEMAND} sooner by the measured speeds{told}"
     paces = f" ({_paces(present, mine, others)})" if present.costs is not None else ""
     hardly = why in (None, "little")
-    sooner = f"by the measured speeds {role.other} would serve the demand of the last minutes {'hardly ' if hardly else ''}sooner"
+    sooner = f"by the measured speeds {role.other} would serve {_DEMAND} {'hardly ' if hardly else ''}sooner"
     return f"{begun}: {sooner}{paces}, {_until(present, role)}"
 
 
@@ -40,7 +42,11 @@ def _until(present: Present, role: Role) -> str:
         case "cost":
             return "but a change would cost more than it saves"
         case "past":
-            when = f"within about {seconds(in_s)} of such demand" if in_s is not None else "once such demand outweighs that"
+            when = (
+                f"within about {seconds(in_s)} of such demand"
+                if in_s is not None
+                else "once such demand outweighs that"
+            )
             return f"but the demand of the last half hour was served sooner on {role}; {role.other} takes over {when}"
         case _:
             return "too little for a change"
@@ -57,10 +63,10 @@ def favour_then(decision: Decision) -> str:
     role = decision.because.regime or decision.role
     mine, others = _both(decision.because.costs, role)
     if role is None or not others < mine:
-        return "policy consolidate favoured it as the one that serves the demand of the last minutes sooner"
+        return f"policy consolidate favoured it as the one that serves {_DEMAND} sooner"
     if mine < _HARDLY * others:
-        return f"policy consolidate kept it in favour, since {role.other} would serve the demand of the last minutes hardly sooner"
-    kept_it = f"policy consolidate kept it in favour, though {role.other} would serve the demand of the last minutes sooner"
+        return f"policy consolidate kept it in favour, since {role.other} would serve {_DEMAND} hardly sooner"
+    kept_it = f"policy consolidate kept it in favour, though {role.other} would serve {_DEMAND} sooner"
     excess = decision.regime.demand.excess
     if (excess if role is Role.SPECULATIVE else -excess) < 0.0:
         return f"{kept_it}: the demand of the last half hour was served sooner there, and a calm must outweigh that"

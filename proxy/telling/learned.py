@@ -1,4 +1,4 @@
-"""What live traffic has taught of the speeds, in one sentence. What is known, and whether, is in routing/deviation.py."""
+"""What live traffic has taught of the speeds, in one sentence. What is known of them is in routing/deviation.py."""
 
 from collections.abc import Mapping
 from math import ceil

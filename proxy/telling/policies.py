@@ -74,7 +74,12 @@ def _marginal(present: Present, who: str, lately: Lately | None) -> str:
         rule = "each goes where by the measured speeds it delays all requests least"
         split = _split(lately.speculative, lately.requests)
         return f"{who} are split, lately {split}: {rule}, the next to {role} ({least})"
-    went = Role.SPECULATIVE if lately.share >= SPLIT[1] else Role.BASELINE
+    return _one_way(present, who, lately, least)
+
+
+def _one_way(present: Present, who: str, lately: Lately, least: str) -> str:
+    """Of requests that lately all went one way, which need not be that of one more beside them."""
+    role, went = present.next, Role.SPECULATIVE if lately.share >= SPLIT[1] else Role.BASELINE
     if went is role:
         return f"{who} go to {role}: {_LEAST} ({least})"
     told = f"{'all' if lately.speculative in (0, lately.requests) else 'nearly all'} of the latest"

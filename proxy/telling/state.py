@@ -35,11 +35,14 @@ class Lately(NamedTuple):
 
 
 class Favour(NamedTuple):
-    """Why policy consolidate keeps its role though the other one would serve the demand of the last minutes sooner (`why`, the
-    words of routing/kept.py; None: it would not), and in how many seconds of this demand it changes, where known."""
+    """Why policy consolidate keeps its role though the other one would serve the demand of the last minutes sooner
+    (`why`, the words of routing/kept.py; None: it would not), and in how many seconds of it it changes, where known."""
 
     why: str | None = None
     changes_in_s: float | None = None
+
+
+NOTHING_KEPT = Favour()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Present:
     pin: Role = Role.BASELINE
     regime: Role = Role.SPECULATIVE
     regime_age_s: float = 0.0
-    favour: Favour = Favour()
+    favour: Favour = NOTHING_KEPT
     smoothed: float = 0.0
     enter_at: int = 0
     leave_at: int = 0
