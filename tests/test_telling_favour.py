@@ -31,12 +31,12 @@ def test_who_serves_the_present_demand_sooner_is_said_to_with_the_numbers() -> N
 
 def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
     assert kept(Why.PAST, 700.0) == (
-        "New requests go to baseline, favoured for 5 min: by the measured speeds speculative would serve the demand of "
-        "the last minutes sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), "
-        "but the demand of the last half hour was served sooner on baseline; speculative takes over within about "
-        "12 min of such demand."
+        "New requests go to baseline, favoured for 5 min, since the demand of the last half hour was served sooner "
+        "there; that of the last minutes speculative would serve sooner by the measured speeds (an answer of the "
+        "expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), and takes over within about 12 min of "
+        "such demand."
     )
-    assert kept(Why.PAST).endswith("; speculative takes over once such demand outweighs that.")
+    assert kept(Why.PAST).endswith(", and takes over once such demand outweighs that.")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from math import isfinite
 
 from proxy.model import Costs, Decision, Role
 from proxy.telling.figures import about, favoured, seconds
-from proxy.telling.state import Present
+from proxy.telling.state import Favour, Present
 
 # Nearer than this the two are told as alike: policy consolidate does not change for less than a fiftieth.
 _HARDLY = 1.02
@@ -26,28 +26,30 @@ def kept(present: Present, who: str) -> str:
         told = f": {_paces(present, mine, others)}" if isfinite(mine) else ""
         return f"{begun} as the one that serves {_DEMAND} sooner by the measured speeds{told}"
     paces = f" ({_paces(present, mine, others)})" if present.costs is not None else ""
+    if why == "past":
+        return f"{begun}, since the demand of the last half hour was served sooner there; {_past(present, paces)}"
     hardly = why in (None, "little")
     sooner = f"by the measured speeds {role.other} would serve {_DEMAND} {'hardly ' if hardly else ''}sooner"
-    return f"{begun}: {sooner}{paces}, {_until(present, role)}"
+    return f"{begun}: {sooner}{paces}, {_until(present.favour)}"
 
 
-def _until(present: Present, role: Role) -> str:
+def _past(present: Present, paces: str) -> str:
+    """What a role is kept against, and for how long."""
+    other, in_s = present.regime.other, present.favour.changes_in_s
+    when = "once such demand outweighs that" if in_s is None else f"within about {seconds(in_s)} of such demand"
+    sooner = f"that of the last minutes {other} would serve sooner by the measured speeds{paces}"
+    return f"{sooner}, and takes over {when}"
+
+
+def _until(favour: Favour) -> str:
     """What speaks against a change, and when it comes."""
-    in_s = present.favour.changes_in_s
-    match present.favour.why:
+    match favour.why:
         case "dwell":
-            return f"and takes over in {seconds(in_s or 0.0)} at the earliest, since the last change is too young"
+            return f"and takes over in {seconds(favour.changes_in_s or 0.0)} at the earliest, since the last change is too young"
         case "due":
             return "and takes over once that has lasted for a second"
         case "cost":
             return "but a change would cost more than it saves"
-        case "past":
-            when = (
-                f"within about {seconds(in_s)} of such demand"
-                if in_s is not None
-                else "once such demand outweighs that"
-            )
-            return f"but the demand of the last half hour was served sooner on {role}; {role.other} takes over {when}"
         case _:
             return "too little for a change"
 
