@@ -45,7 +45,8 @@ def _until(favour: Favour) -> str:
     """What speaks against a change, and when it comes."""
     match favour.why:
         case "dwell":
-            return f"and takes over in {seconds(favour.changes_in_s or 0.0)} at the earliest, since the last change is too young"
+            earliest = f"in {seconds(favour.changes_in_s or 0.0)} at the earliest"
+            return f"and takes over {earliest}, since the last change is too young"
         case "due":
             return "and takes over once that has lasted for a second"
         case "cost":
@@ -55,9 +56,12 @@ def _until(favour: Favour) -> str:
 
 
 def _paces(present: Present, mine: float, others: float) -> str:
-    role = present.regime
-    here, there = (seconds(each) if isfinite(each) else "without end" for each in (mine, others))
-    return f"an answer of the expected {about(present.tokens)} tokens takes {there} on {role.other}, {here} on {role}"
+    """What an answer takes on both if each served all demand alone, the shorter time first."""
+    both = [(mine, present.regime), (others, present.regime.other)]
+    if others < mine:
+        both.reverse()
+    told = ", ".join(f"{seconds(each) if isfinite(each) else 'without end'} on {role}" for each, role in both)
+    return f"an answer of the expected {about(present.tokens)} tokens takes {told}"
 
 
 def favour_then(decision: Decision) -> str:
