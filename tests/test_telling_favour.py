@@ -33,7 +33,7 @@ def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
     assert kept(Why.PAST, 700.0) == (
         "New requests go to baseline, favoured for 5 min, since the demand of the last half hour was served sooner "
         "there; that of the last minutes speculative would serve sooner by the measured speeds (an answer of the "
-        "expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), and takes over within about 12 min of "
+        "expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), and takes over after some 12 min of "
         "such demand."
     )
     assert kept(Why.PAST).endswith(", and takes over once such demand outweighs that.")

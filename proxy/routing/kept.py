@@ -52,7 +52,10 @@ def kept(rules: Rules, regime: Regime, now_s: float) -> Kept | None:
     if fewer * LASTS_S <= cost:
         return Kept(Why.COST)
     excess = demand.excess if regime.role is SPECULATIVE else -demand.excess
-    dwells_s, pays_in_s = rules.dwell_s - (now_s - regime.since_s), _pays_in_s(demand, asked, fewer, cost, excess)
+    # After a burst the mean still falls, and what a change saves comes near to what it does at the latest demand.
+    latest = min(asked, demand.tok_s)
+    nearer = max(fewer, here.alone(latest, prompts) - there.alone(latest, prompts))
+    dwells_s, pays_in_s = rules.dwell_s - (now_s - regime.since_s), _pays_in_s(demand, asked, nearer, cost, excess)
     if pays_in_s > 0.0 and demand.due_at_s == inf and fewer < MAX_LISTED:
         return Kept(Why.PAST, max(pays_in_s, dwells_s) if pays_in_s < inf else None)
     return Kept(Why.DWELL, dwells_s) if dwells_s > 0.0 else Kept(Why.DUE)

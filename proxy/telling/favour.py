@@ -36,7 +36,7 @@ def kept(present: Present, who: str) -> str:
 def _past(present: Present, paces: str) -> str:
     """What a role is kept against, and for how long."""
     other, in_s = present.regime.other, present.favour.changes_in_s
-    when = "once such demand outweighs that" if in_s is None else f"within about {seconds(in_s)} of such demand"
+    when = "once such demand outweighs that" if in_s is None else f"after some {seconds(in_s)} of such demand"
     sooner = f"that of the last minutes {other} would serve sooner by the measured speeds{paces}"
     return f"{sooner}, and takes over {when}"
 
