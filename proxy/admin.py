@@ -24,8 +24,8 @@ from proxy.wire.ports import NAME
 
 INDEX, HEALTH, METRICS, STREAM = "/", "/health", "/metrics", "/stream"
 PATHS = (
-    *(METRICS, "/status", "/decisions", "/explain/ID", "/history", "/journal", STREAM, "/config"),
-    *("/config/differences", "/curves", "/openapi.json", "/openapi/clients.json"),
+    *(METRICS, "/status", "/decisions", "/explain/ID", "/failures", "/history", "/journal", STREAM),
+    *("/config", "/config/differences", "/curves", "/openapi.json", "/openapi/clients.json"),
     *("POST /reload", "POST /pin", "POST /drain"),
 )
 # What aiohttp refuses by itself is said in this port's own words.

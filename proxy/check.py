@@ -49,8 +49,8 @@ def _conclusion(lines: Sequence[str], path: Path, *, offline: bool) -> str:
     silent = [line.partition(":")[0] for line in lines if SILENT in line]
     told = [f"{count(warnings, 'warning')} above"] if warnings else []
     told += [f"the {role} engine does not answer" for role in silent]
-    if offline:
-        told.append("the engines were not asked")
+    if offline or not silent:
+        told.append("the engines were not asked" if offline else "both engines answer")
     verdict = "LOOK" if warnings or silent else "OK"
     return f"{verdict}: {path} can be served" + "".join(f"; {each}" for each in told)
 

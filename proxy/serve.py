@@ -83,7 +83,9 @@ async def _demo(options: argparse.Namespace) -> int:
             def settings() -> Settings:
                 return _overridden(demo.settings(), options)
 
-            return await serve(settings(), settings, greet=lambda app: demo.greet(app.port, app.admin_port))
+            first = settings()
+            told_on = sys.stderr if first.log.format == "json" else sys.stdout
+            return await serve(first, settings, greet=lambda app: demo.greet(app.port, app.admin_port, told_on))
     except (ConfigError, ValueError, TimeoutError) as error:
         print(str(error) or "the embedded engines did not start in time; try again", file=sys.stderr)  # noqa: T201
         return FAILED

@@ -149,7 +149,7 @@ async def test_the_last_line_says_what_it_comes_to(
         assert await looked(path) == 0
         *_, last = capsys.readouterr().out.splitlines()
     no_answer = f"# LOOK: {path} can be served; the speculative engine does not answer"
-    assert last == (no_answer if silent else f"# OK: {path} can be served")
+    assert last == (no_answer if silent else f"# OK: {path} can be served; both engines answer")
 
 
 def test_the_last_line_counts_the_warnings_and_says_that_nobody_was_asked(

@@ -123,6 +123,8 @@ def test_value_of_a_variable_is_named_and_not_shown(tmp_path: Path) -> None:
         ("timeout: {stall_s: 1}", "did you mean timeouts?"),
         ("leave_at: 9", "did you mean routing.leave_at? Check the section and the indent"),
         ("routing: {stall_s: 9}", "did you mean timeouts.stall_s? Check the section and the indent"),
+        ("routing: {leave_at: 9, leeve: 8}", "remove it; leave_at is in the file already"),
+        ("routing: {leave_at: 9}\nleave_at: 8", "remove it; routing.leave_at is in the file already"),
         ("listen: {port:8080}", "write a space after the colon"),
         ("listen: {zzz: 1}", "remove it, or check its spelling"),
         ("listen: {'': 1}", "remove it, or check its spelling"),

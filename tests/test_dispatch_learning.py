@@ -206,6 +206,33 @@ def test_an_answer_that_its_client_held_up_is_no_evidence() -> None:
     assert seen == [3, 0]
 
 
+def test_time_lost_on_a_backend_that_failed_is_not_put_down_to_the_next_one() -> None:
+    rig = LearningRig()
+    rig.now_s += 30.0
+    place = rig.desk.assign(Traits(prompt_bytes=4096), "id", "/v1/completions", failed=rig.desk.backend(SPECULATIVE))
+    assert isinstance(place, Assignment)
+    rig.now_s += 2.0
+    rig.desk.settle(place, Outcome.FINISHED)
+    facts = RequestFacts(
+        "id",
+        "/v1/completions",
+        "POST",
+        Outcome.FINISHED,
+        200,
+        place.decision,
+        Traits(prompt_bytes=4096),
+        attempts=2,
+        duration_s=32.0,
+        ttft_s=30.5,
+        tpot_s=0.01,
+        usage=Usage(1024, 150, 1024),
+        url=place.backend.url,
+    )
+    rig.desk.heard(facts)
+    assert rig.desk.learning is not None
+    assert rig.desk.learning.learner.sides[BASELINE].begun_share == pytest.approx(0.75)
+
+
 def test_a_reload_with_the_same_curves_keeps_what_was_learned() -> None:
     rig = LearningRig()
     rig.poll(SPECULATIVE, 1, slower=2.0, seconds=6)

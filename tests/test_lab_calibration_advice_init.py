@@ -160,7 +160,9 @@ def test_a_fixed_limit_as_good_as_the_curves_is_enough() -> None:
 def test_a_fixed_limit_that_loses_somewhere_is_not_enough() -> None:
     found = findings(of_curve(CROSSING))
     assert AdviceKind.HAPROXY_ENOUGH not in kinds(found)
-    assert one(AdviceKind.CROSSOVER_GAIN, found).numbers["over_overflow_most"] == pytest.approx(0.094, abs=0.001)
+    said = one(AdviceKind.CROSSOVER_GAIN, found)
+    assert said.numbers["over_overflow_most"] == pytest.approx(0.094, abs=0.001)
+    assert ", but with twice its GPUs; on the same GPUs " in said.sentence, "whose gain is of more hardware is said"
 
 
 def test_a_fixed_limit_that_is_good_on_average_alone_is_not_enough() -> None:

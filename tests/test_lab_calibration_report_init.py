@@ -1,9 +1,11 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes.calibrated import context, findings
+from fakes.calibrated import context, findings, running
 
 from proxy.lab.calibration.report import write
+from proxy.model import Placement
 
 SPEEDS = {1: 10.0, 4: 30.0}, {1: 9.0, 4: 35.0}
 
@@ -32,7 +34,15 @@ def test_the_page_is_small_and_holds_the_plots(folder: Path) -> None:
     assert len(page) < 1_000_000
 
 
-def test_the_diff_is_empty_where_nothing_is_to_change(folder: Path) -> None:
+def test_there_is_no_diff_where_nothing_is_to_change(tmp_path: Path) -> None:
+    (tmp_path / "proposal.diff").write_text("of an earlier call\n", encoding="utf-8")
+    proposed = findings(context(*SPEEDS))
+    as_it_is = replace(running(Placement.SEPARATE), policy="auto", curves_file=proposed.curves_file)
+    assert tmp_path / "proposal.diff" not in write(replace(proposed, running=as_it_is), tmp_path)
+    assert not (tmp_path / "proposal.diff").exists()
+
+
+def test_a_change_is_told_as_a_diff(folder: Path) -> None:
     assert (folder / "proposal.diff").read_text(encoding="utf-8").startswith("--- running\n+++ proposed\n")
 
 

@@ -132,3 +132,25 @@ def test_curves_of_mere_ratios_are_marked() -> None:
     marked = {name for name in SHIPPED if curves.find(name).assumed_baseline}
     ratios = {name for name in SHIPPED if name.startswith("specdecodebench_")}
     assert marked == ratios | {"eagle4_sglang_b300_ratio", "gpustack_qwen3_8b_h100_latency"}
+
+
+def test_no_note_tells_of_more_changes_of_the_winner_than_the_points_have() -> None:
+    told = [curve for name in SHIPPED if "more than once" in ((curve := curves.find(name)).notes or "")]
+    assert {
+        curve.name for curve in told if len(curves.crossings(curve)) < 2 and "here once" not in str(curve.notes)
+    } == set()
+    assert len(told) > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("rtx6kpro_glm51_dcp4_ctx16384", "MTP"),
+        ("h200_llama8b_sglang_tree_2_4_16", "EAGLE3"),
+        ("dspark_dsv4pro_b300_k1", "DSPARK"),
+        ("rtx6kpro_kimi26_v1_dcp1_ctx0", "EAGLE3"),
+        ("specdecodebench_sglang_qwen3-8b_gsm8k_tree_k6", "EAGLE3"),
+    ],
+)
+def test_what_drafts_is_read_from_the_words_of_the_source(name: str, method: str) -> None:
+    assert curves.find(name).method == method

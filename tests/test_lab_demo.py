@@ -1,12 +1,15 @@
 """The demo's settings follow its curve, and its engines' very speeds lie in the file that they name."""
 
 import re
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 from fakes.proxy import running, url
+from fakes.until import until
 
 from proxy.config import override
 from proxy.errors import ConfigError
@@ -99,7 +102,7 @@ def test_an_unknown_curve_is_answered_with_the_known_ones() -> None:
 def test_the_greeting_names_the_ports_the_verdict_and_the_files(demo: Make, capsys: pytest.CaptureFixture[str]) -> None:
     one = demo("seed", "overflow")
     one.settings()
-    one.greet(30000, 29000)
+    one.greet(30000, 29000, sys.stdout)
     said = capsys.readouterr().out
     assert "http://127.0.0.1:30000" in said
     assert "open http://127.0.0.1:29000/" in said
@@ -128,3 +131,31 @@ async def test_both_engines_answer_and_a_decision_tells_what_each_would_have_cos
                 assert "speculative_cost_s=" in told and "baseline_cost_s=" in told
     finally:
         await demo.stop()
+
+
+async def test_an_engine_that_dies_is_told_of_on_the_demos_terminal_and_one_that_is_stopped_is_not(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    demo = Demo(None, None, 0.05)
+    said = ""
+
+    def told() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "\n" in said
+
+    try:
+        await demo.start()
+        killed = demo._engines[0]
+        killed.send_signal(signal.SIGKILL)
+        await until(told, what="a line on standard error")
+    finally:
+        await demo.stop()
+    told()
+    (line,) = said.splitlines()
+    found = re.fullmatch(
+        r"the (\w+) engine \(pid (\d+)\) has ended; restart the demo to have it back, or run (.+)", line
+    )
+    assert found is not None and int(found[2]) == killed.pid
+    port = demo._ports[Role(found[1])]
+    assert found[3].endswith(f"engine --role {found[1]} --curve {demo._name} --port {port}")

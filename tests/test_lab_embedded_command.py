@@ -64,7 +64,7 @@ async def test_two_engines_on_the_same_gpus_say_two_ports_speculative_first() ->
         for port in map(int, ports):
             async with http.get(f"http://127.0.0.1:{port}/server_info") as answer:
                 drafts.append((await answer.json())["speculative_algorithm"])
-        assert drafts == ["EAGLE3", None]
+        assert drafts == ["MTP", None]
         assert process.stdin is not None
         process.stdin.close()
         assert await _ended(process) == 0
@@ -74,7 +74,7 @@ async def test_it_says_its_port_and_ends_with_its_parent() -> None:
     async with _process("--die-with-parent", "--role", "speculative") as process:
         url = await _url(process)
         async with aiohttp.ClientSession() as http, http.get(f"{url}/server_info") as response:
-            assert (await response.json())["speculative_algorithm"] == "EAGLE3"
+            assert (await response.json())["speculative_algorithm"] == "MTP"
         assert process.stdin is not None
         process.stdin.close()
         assert await _ended(process) == 0

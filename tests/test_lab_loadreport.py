@@ -171,3 +171,23 @@ def test_a_repeated_level_is_compared_with_the_one_arm_at_its_strength() -> None
     own = [summarize(SPEC, arm(None, tokens, "baseline"), WINDOW) for tokens in (100, 200)]
     only = [summarize(SPEC, arm(role, 100, role), WINDOW, role) for role in Role]
     assert [row.gain for row in compare(own, only)] == [pytest.approx(0.0), pytest.approx(1.0)]
+
+
+def paced(asked: Role | None, *tokens: int) -> list[Sample]:
+    """Requests one after the other, each of which fills an eighth of the window."""
+    seconds = WINDOW.length_s / 8
+    return [
+        Sample(1.0 + n * seconds, 1.0 + (n + 1) * seconds, completion_tokens=count, backend=asked or Role.BASELINE)
+        for n, count in enumerate(tokens)
+    ]
+
+
+def test_the_noise_of_a_gain_is_how_far_both_wander_within_their_levels() -> None:
+    steady, restless = (100,) * 8, (60, 140) * 4
+    only = [summarize(SPEC, paced(role, *steady), WINDOW, role) for role in Role]
+    own = [summarize(SPEC, paced(None, *tokens), WINDOW) for tokens in (steady, restless)]
+    calm, rough = compare(own, only)
+    assert (calm.gain, calm.noise) == (pytest.approx(0.0), pytest.approx(0.0))
+    assert rough.gain == pytest.approx(0.0)
+    # 40 of 100 tokens either way: 42.8 with eight parts, by the root of eight, times 2.36.
+    assert rough.noise == pytest.approx(0.357, abs=0.001)

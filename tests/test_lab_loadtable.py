@@ -3,7 +3,7 @@ import re
 import orjson
 import pytest
 
-from proxy.lab.loadreport import Level, LevelSpec, Loop, Report, Sample, Window, compare, summarize
+from proxy.lab.loadreport import Comparison, Level, LevelSpec, Loop, Report, Sample, Window, compare, summarize
 from proxy.lab.loadtable import level_name, render, to_json
 from proxy.model import Role
 
@@ -62,9 +62,24 @@ def test_a_comparison_stands_below_with_its_gain() -> None:
         "own choice tok/s",
         "only speculative tok/s",
         "only baseline tok/s",
-        "gain over the better",
+        "gain over the better (95 %)",
     ]
-    assert cells(line) == ["concurrency 4", "12.0", "8.0", "9.6", "+25.0%"]
+    assert cells(line)[:-1] == ["concurrency 4", "12.0", "8.0", "9.6"]
+    assert cells(line)[-1].startswith("+25.0% ("), "a gain is told with how far it can be believed"
+
+
+@pytest.mark.parametrize(
+    ("gain", "noise", "told"),
+    [
+        (-0.063, 0.08, "-6.3% (-14.3% to +1.7%), noise"),
+        (0.25, 0.08, "+25.0% (+17.0% to +33.0%)"),
+        (0.1, None, "+10.0%"),
+        (None, None, "-"),
+    ],
+)
+def test_a_gain_within_the_noise_is_called_so(gain: float | None, noise: float | None, told: str) -> None:
+    row = Comparison(LevelSpec(Loop.CLOSED, 1), 9.4, 10.0, 5.0, gain, noise)
+    assert render(Report({}, (), comparisons=(row,))).splitlines()[-1].endswith(f"  {told}")
 
 
 def test_notes_stand_last() -> None:

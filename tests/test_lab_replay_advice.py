@@ -85,6 +85,17 @@ def test_a_log_too_short_for_intervals_tells_how_long_it_must_be() -> None:
     assert "10 blocks of time, here 10 min that count" in advice.sentences[0]
 
 
+@pytest.mark.parametrize(("share", "low"), [(0.0, None), (-0.0001, None), (0.2, None), (0.0, 0.0)])
+def test_where_the_policy_in_force_is_the_best_one_found_that_is_said_and_nothing_held_against_itself(
+    share: float, low: float | None
+) -> None:
+    same = Found("auto (marginal)", 4.0 * (1 + share), Difference(share, low, low), AUTO)
+    advice = told(same, needed_s=None if low is not None else 600.0)
+    said = advice.sentences[0].lower()
+    assert "the policy in force is the best one found" in said
+    assert "instead of" not in said and "comes nearest" not in said
+
+
 def test_no_control_is_ever_advised_and_one_that_is_far_better_is_told() -> None:
     advice = told(way(2.0, 0.02, "two_baselines"), overflow(3.0, 0.03))
     assert advice.chosen == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from fakes.interpreter import ran
 from fakes.logged import FACTS, line, sent_to
 
 from proxy import config
@@ -129,6 +130,31 @@ def test_rotated_logs_are_read_together(capsys: pytest.CaptureFixture[str], fold
     said = _said(capsys, *argv, "--policy", "overflow:2")
     assert f"{COUNT} requests" in said
     assert f"1 of {COUNT + 1} lines tell of no request: 1 no JSON" in said
+
+
+def test_a_log_that_is_too_short_is_refused_before_anything_slow_is_loaded(folder: Path) -> None:
+    lines = (folder / "access.log").read_bytes().splitlines(keepends=True)
+    (folder / "short.log").write_bytes(b"".join(lines[:88]))
+    command = (
+        "import sys; from proxy.__main__ import main; "
+        "code = main(sys.argv[1:]); sys.exit(code + 2 * ('scipy' in sys.modules))"
+    )
+    ended = ran("-c", command, "replay", str(folder / "short.log"), "--curves", str(folder / "curves.yaml"))
+    assert (ended.returncode, "has 88 requests that ran, and at least 200 are needed" in ended.stderr) == (1, True), (
+        ended
+    )
+
+
+def test_a_log_without_intervals_has_no_column_that_promises_some_and_one_with_them_has(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    lines = (folder / "access.log").read_bytes().splitlines(keepends=True)
+    (folder / "brief.log").write_bytes(b"".join(lines[:260]))
+    argv = ("--curves", str(folder / "curves.yaml"), "--policy", "overflow:2")
+    brief, long = (_said(capsys, str(folder / name), *argv) for name in ("brief.log", "access.log"))
+    assert "Not known: the log is too short" in brief
+    assert ("against as it is" in brief, "(95 %)" in brief) == (True, False)
+    assert "against as it is (95 %)" in long
 
 
 def test_a_number_is_looked_for_where_none_is_given(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

@@ -1,12 +1,16 @@
 """When corrected curves are dropped again: only where answers bear them out less than the measured ones."""
 
+from dataclasses import replace
 from math import log
 
 import pytest
 from fakes.speeds import bucket, curves, of_both
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.model import (
     BASELINE,
+    ROLES,
     SPECULATIVE,
     BackendLoad,
     Because,
@@ -18,6 +22,7 @@ from proxy.model import (
     Policy,
     Reason,
     Regime,
+    Role,
     Traits,
     Whereabouts,
 )
@@ -26,6 +31,7 @@ from proxy.routing.harm import (
     LEAST_ANSWERS,
     LEAST_S,
     LONGEST_S,
+    SLOT_S,
     SUSPENDED_S,
     WINDOW_S,
     Cause,
@@ -33,10 +39,11 @@ from proxy.routing.harm import (
     Harm,
     Suspension,
     choice_of,
+    is_choice,
 )
 from proxy.routing.learner import Told
 from proxy.routing.policy import decide
-from proxy.routing.rules import Rules
+from proxy.routing.rules import Affinity, RequestRule, RuleKind, Rules
 
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 60.0, 8: 400.0, 64: 1900.0})
 SEEN = Seen(4.0, 0.0, 0.01, 0.02)
@@ -140,6 +147,15 @@ def test_requests_that_would_have_gone_the_same_way_dilute_the_harm() -> None:
     assert not harm.look(now_s)
 
 
+def test_time_in_which_nothing_was_chosen_is_none_of_the_time_that_harm_lasts() -> None:
+    harm, worse = Harm(CURVES), Choice((1.5, 1.0), BASELINE)
+    sent(harm, worse, LEAST_ANSWERS, 0.1)
+    now_s = sent(harm, worse, LEAST_ANSWERS, 0.1, at_s=WINDOW_S - 3 * SLOT_S)  # in between all were pinned
+    assert not harm.look(now_s)
+    now_s = sent(harm, worse, LEAST_ANSWERS, 1.5 * LEAST_S / LEAST_ANSWERS, at_s=now_s)
+    assert harm.look(now_s)
+
+
 def test_what_is_long_ago_is_forgotten() -> None:
     harm = Harm(CURVES)
     now_s = sent(harm, Choice((1.5, 1.0), BASELINE), 2 * LEAST_ANSWERS, 2.0)
@@ -197,3 +213,43 @@ def test_curves_that_foretell_answers_better_are_not_called_worse_by_those_that_
     harm = Harm(CURVES)
     told(harm, 0.5, 0.5, 40)
     assert not harm.look(sent(harm, Choice((1.5, 1.0), BASELINE), 4 * LEAST_ANSWERS, 1.0))
+
+
+@pytest.mark.parametrize(("role", "reason"), [(BASELINE, Reason.AFFINITY), (SPECULATIVE, Reason.CHEAPER)])
+@pytest.mark.parametrize(("speculative", "home_stays"), [(63.0, True), (120.0, False)])
+def test_the_measured_choice_keeps_a_conversation_at_home_while_that_pays(
+    role: Role, reason: Reason, speculative: float, home_stays: bool
+) -> None:
+    measured = of_both({1: speculative, 8: 480.0}, {1: 60.0, 8: 400.0})
+    rules = Rules(Policy.MARGINAL, curves=measured, affinity=Affinity())
+    because = Because(Policy.MARGINAL, 0, 0, 0.0, 5, 9, SPECULATIVE, 0, Costs(9.0, 9.0), 1024, 2048)
+    choice = choice_of(rules, Decision(role, reason, Regime(), because), Traits(), 100.0)
+    assert choice is not None and choice.costs_s[0] < choice.costs_s[1]
+    assert choice.role is (BASELINE if home_stays else SPECULATIVE)
+
+
+seldom = st.sampled_from((None,) * 8 + ROLES)
+many = st.integers(0, 60)
+
+
+def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
+    eligible, recovered = st.sampled_from((True, True, True, False)), st.none() | st.floats(0.0, 20.0)
+    return st.builds(
+        BackendLoad, st.just(role), many, st.none() | st.integers(1, 80), st.just(0), eligible, recovered, st.none()
+    )
+
+
+@given(st.tuples(loads(SPECULATIVE), loads(BASELINE)), seldom, seldom, seldom, seldom)
+def test_whoever_is_judged_would_have_gone_to_the_other_backend_by_other_curves(
+    both: tuple[BackendLoad, BackendLoad], pin: Role | None, asked: Role | None, ruled: Role | None, failed: Role | None
+) -> None:
+    request_rules = () if ruled is None else (RequestRule(RuleKind.LONG_PROMPT, ruled),)
+    rules = Rules(Policy.MARGINAL, allow_header=True, request_rules=request_rules, operator_pin=pin, curves=CURVES)
+    snapshot, traits = LoadSnapshot(0.0, *both), Traits(asked=asked)
+    decision = decide(replace(rules, learned=True), Regime(), snapshot, traits, excluded=failed)
+    assert not is_choice(decide(rules, Regime(), snapshot, traits, excluded=failed))
+    if is_choice(decision):
+        fast, slow = {1.0: 1e6, 80.0: 8e7}, {1.0: 1.0, 80.0: 1.0}
+        others = of_both(fast, slow) if decision.role is BASELINE else of_both(slow, fast)
+        other = decide(replace(rules, curves=others), Regime(), snapshot, traits, excluded=failed)
+        assert {decision.role, other.role} == set(ROLES)

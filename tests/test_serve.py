@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import resource
@@ -193,6 +194,32 @@ async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
         if process.returncode is None:
             process.kill()
         await until(lambda: process.returncode is not None)
+
+
+async def test_the_demos_greeting_stays_out_of_a_log_of_json() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy", "serve", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
+        *("--log-format", "json", "--log-level", "info"),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    said = ""
+    try:
+        async with asyncio.timeout(30):
+            while "Ctrl-C ends it" not in said:
+                line = (await process.stderr.readline()).decode()
+                assert line, said
+                said += line
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(10):
+            logged, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await until(lambda: process.returncode is not None)
+    assert {"started", "stopped"} <= {json.loads(line)["event"] for line in logged.splitlines()}
 
 
 def test_a_wrong_keys_file_stops_the_start_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

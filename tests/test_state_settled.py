@@ -58,6 +58,15 @@ def test_the_last_ids_are_the_ones_that_are_kept(more: list[int]) -> None:
     assert all(settled.of(str(number)) for number in latest)
 
 
+def test_those_that_failed_are_told_newest_first_and_no_others() -> None:
+    settled = Settled()
+    for number in range(10):
+        failed = facts(str(number), 502)._replace(failure="upstream_failed" if number % 2 else None)
+        settled.keep(float(number), failed)
+    assert [one.facts.request_id for one in settled.failed(3)] == ["9", "7", "5"]
+    assert len(settled.failed(100)) == 5
+
+
 def test_the_hashes_of_prompts_are_let_go_and_all_else_is_kept() -> None:
     settled = Settled()
     settled.keep(0.0, facts("a", prefix=(1, 2, 3), weight=4, model="m"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fakes.operators import Operators, operators
+from fakes.operators import STATUS, Operators, operators
 from fakes.watched import WATCHED
 
 from proxy.__main__ import main
@@ -183,6 +183,17 @@ def test_a_pipe_gets_plain_frames(port: Operators, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert said.count("75 % of 240") == 3 and "\x1b" not in said
     assert [path for path in port.asked if path == "/status"] == ["/status"] * 3
+
+
+def test_a_pipe_gets_the_whole_sentence_and_more_than_the_last_events(
+    port: Operators, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "Each request goes where by the measured speeds it delays all of them least. " * 3 + "The end."
+    port.answers["/status"] = {**STATUS, "sentence": sentence}
+    assert main(["top", port.url, "--interval", "0.1", "--count", "1"]) == 0
+    said = capsys.readouterr().out
+    assert sentence in " ".join(said.split())
+    assert sum("Event" in line for line in said.splitlines()) > 4
 
 
 def test_a_reader_that_has_seen_enough_ends_it(port: Operators) -> None:

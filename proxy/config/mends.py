@@ -88,7 +88,7 @@ def schema_problems(
         half_read = fault["type"] == "value_error" and any(one[: len(path)] == path for one in document.broken)
         if path not in seen and not half_read and not document.is_broken(path):
             seen.add(path)
-            message = _message(fault, path, document.place(path), root) if len(seen) <= MAX_FAULTS else "is refused too"
+            message = _message(fault, path, document, root) if len(seen) <= MAX_FAULTS else "is refused too"
             yield path, document.problem(path, message)
 
 
@@ -102,10 +102,10 @@ def _key_path(fault: ErrorDetails, root: Schema | None) -> KeyPath:
     return path
 
 
-def _message(error: ErrorDetails, path: KeyPath, place: Place, root: Schema | None) -> str:
+def _message(error: ErrorDetails, path: KeyPath, document: Document, root: Schema | None) -> str:
     if error["type"] == "extra_forbidden":
-        return _unknown(path, root)
-    fault = _Fault(path, error["input"], place, schema_at(path, root) or {})
+        return _unknown(path, document, root)
+    fault = _Fault(path, error["input"], document.place(path), schema_at(path, root) or {})
     if error["type"] == "missing":
         return f"is required; mend: add `{fault.name}: {_example(fault)}`"
     if error["type"] == "value_error":  # one of our validators: its message is whole
@@ -122,13 +122,13 @@ def _message(error: ErrorDetails, path: KeyPath, place: Place, root: Schema | No
 # ---------------------------------------------------------------- keys that do not exist
 
 
-def _unknown(path: KeyPath, root: Schema | None) -> str:
-    name = str(path[-1])
+def _unknown(path: KeyPath, document: Document, root: Schema | None) -> str:
     siblings = tuple((schema_at(path[:-1], root) or {}).get("properties", {}))
-    return f"is not a key here; allowed: {', '.join(siblings)}; mend: {_unknown_mend(name, siblings, root)}"
+    return f"is not a key here; allowed: {', '.join(siblings)}; mend: {_unknown_mend(path, siblings, document, root)}"
 
 
-def _unknown_mend(name: str, siblings: tuple[str, ...], root: Schema | None) -> str:
+def _unknown_mend(path: KeyPath, siblings: tuple[str, ...], document: Document, root: Schema | None) -> str:
+    name = str(path[-1])
     if name.partition(":")[0] in siblings:
         return "write a space after the colon"
     if name.lower() in _PROCESSES:
@@ -138,11 +138,16 @@ def _unknown_mend(name: str, siblings: tuple[str, ...], root: Schema | None) -> 
         )
     near = _nearest(name, siblings)
     if near:
-        return f"did you mean {near}?"
-    elsewhere = [path for path in key_paths((), root) if path[-1] == name]
+        return _meant((*path[:-1], near), near, document)
+    elsewhere = [one for one in key_paths((), root) if one[-1] == name]
     if elsewhere:
-        return f"did you mean {dotted(elsewhere[0])}? Check the section and the indent"
+        return _meant(elsewhere[0], dotted(elsewhere[0]), document, "? Check the section and the indent")
     return "remove it, or check its spelling"
+
+
+def _meant(path: KeyPath, name: str, document: Document, end: str = "?") -> str:
+    """The key that was probably meant; where the file has that one too, this one is too many."""
+    return f"remove it; {name} is in the file already" if path in document.places else f"did you mean {name}{end}"
 
 
 def _nearest(name: str, siblings: tuple[str, ...]) -> str | None:

@@ -27,7 +27,7 @@ from proxy.routing.curves import ContextCurves
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
 from proxy.routing.deviation import Deviation, Standing
 from proxy.routing.gain import best_gain
-from proxy.routing.harm import Harm, choice_of
+from proxy.routing.harm import Harm, choice_of, is_choice
 from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
 from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
@@ -80,14 +80,15 @@ class Learning:
         self.learner.polled(backend.role, Look(load, now_s, mine.sums(now_s), (other.opened, other.in_flight)))
 
     def heard(self, facts: RequestFacts, backends: tuple[Backend, Backend], now_s: float) -> None:
-        """Take in an answer; its lease is settled by now."""
+        """Take in an answer; its lease is settled by now. How fast its backend was is evidence whoever sent it there:
+        beside as many it is as fast for one that was pinned. Where it went is judged only if curves chose that."""
         (first, second), (one, other) = backends, self._held
         one.note(first.book.in_flight, now_s)
         other.note(second.book.in_flight, now_s)
         decision, traits, usage = facts.decision, facts.traits, facts.usage
         if facts.outcome is not _FINISHED or decision is None or decision.role is None or traits.weight != 1:
             return
-        role, because = decision.role, decision.because
+        role = decision.role
         mine, theirs = (0, 1) if role is SPECULATIVE else (1, 0)
         first_at_s = now_s - facts.duration_s + (facts.ttft_s or 0.0)
         in_flight, beside = self._held[mine].mean(first_at_s), self._held[theirs].mean(first_at_s)
@@ -105,7 +106,7 @@ class Learning:
         told = self.learner.answered(role, answer, now_s)
         if told is not None and told.believed is not None:
             self.harm.answered(role, told, now_s)
-            if because.learned:
+            if is_choice(decision) and not self.tries.were_on(decision.regime.smoothed_at_s):
                 self._compare(facts, decision, told.bucket, now_s)
 
     def _compare(self, facts: RequestFacts, decision: Decision, bucket: int, now_s: float) -> None:

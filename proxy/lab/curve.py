@@ -1,6 +1,7 @@
 """One published curve as values: both roles' speeds, and where and how they cross. Files are in curve_files.py."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,6 +16,10 @@ from proxy.model import Role
 DEFAULT_ACCEPT_LENGTH = 2.2
 DEFAULT_STEPS = 3
 DEFAULT_PREFILL_TOKENS_PER_S = 8000.0
+
+# How sources name what drafts; and what most of these curves were measured with, where one says nothing.
+_METHOD = re.compile(r"EAGLE-?\d*|MTP|NEXTN|DSpark", re.IGNORECASE)
+DEFAULT_METHOD = "EAGLE3"
 
 # Published cells of one condition repeat within 1 to 3 %: two speeds nearer than this count as equal.
 DEAD_BAND = 0.03
@@ -91,6 +96,12 @@ class Curve:
     def draft_tokens(self) -> int:
         """Tokens verified per sequence and step: published, or what a chain of `num_steps` verifies."""
         return self.verify_tokens or self.num_steps + 1
+
+    @property
+    def method(self) -> str:
+        """What drafts, as an engine names its algorithm: `EAGLE3`, `MTP`."""
+        found = _METHOD.search(self.spec_config)
+        return found[0].upper().replace("-", "") if found else DEFAULT_METHOD
 
     @property
     def tokens_per_step(self) -> float:

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 from proxy.config import Settings, load
 from proxy.errors import ConfigError
@@ -19,6 +21,7 @@ from proxy.lab.simulation.arms import Bench, measured
 from proxy.lab.simulation.pace import paces
 from proxy.lab.speeds_file import text
 from proxy.model import ROLES, Placement, Policy, Role
+from proxy.tasks import end, spawn
 
 CONFIG, CURVES = "crossover.yaml", "curves.yaml"
 START_WITHIN_S = 20.0
@@ -47,6 +50,7 @@ class Demo:
         self._read_curve()
         self._time_scale = time_scale
         self._engines: list[asyncio.subprocess.Process] = []
+        self._watches: list[asyncio.Task[None]] = []
         self._ports: dict[Role, int] = {}
         self._folder: Path | None = None
 
@@ -66,6 +70,7 @@ class Demo:
 
     async def stop(self) -> None:
         """End both engines, and remove the folder."""
+        await end(*self._watches)
         for engine in self._engines:
             if engine.returncode is None:
                 engine.terminate()
@@ -92,10 +97,11 @@ class Demo:
             (self._folder / CONFIG).write_text(self._configuration(), encoding="utf-8")
         return load(self._folder / CONFIG, {})
 
-    def greet(self, port: int, admin_port: int) -> None:
-        """Tell the person at the terminal what runs and what to try."""
+    def greet(self, port: int, admin_port: int, stream: TextIO) -> None:
+        """Tell the person at the terminal what runs and what to try: on standard error where standard output is a log
+        that programs read."""
         url = f"http://127.0.0.1:{port}"
-        print(  # noqa: T201 - the greeting of an interactive command
+        print(
             f"Crossover on {url}; to see what it does, open http://127.0.0.1:{admin_port}/\n"
             f"Engines: two embedded ones after {self.curve.name}: {self._verdict}.\n"
             f"Policy {self.policy}: {self._rule()}.{self._files()}\n\n"
@@ -103,6 +109,7 @@ class Demo:
             '    -d \'{"model":"demo","stream":true,"messages":[{"role":"user","content":"Hello"}]}\'\n'
             f"  .venv/bin/crossover load {url} --ramp\n\n"
             "Ctrl-C ends it when the running answers are complete; a second Ctrl-C at once.",
+            file=stream,
             flush=True,
         )
 
@@ -178,4 +185,16 @@ log: {{format: text, level: error}}
         if not line.startswith("ready "):
             asked = " ".join(which)
             raise ConfigError(f"the embedded engine did not start; run it alone: crossover engine {asked}")
-        return [int(word) for word in line.split()[1:]]
+        ports = [int(word) for word in line.split()[1:]]
+        self._watches.append(spawn(self._ended(engine, which, ports), name=f"demo engine {engine.pid}"))
+        return ports
+
+    async def _ended(self, engine: asyncio.subprocess.Process, which: Sequence[str], ports: Sequence[int]) -> None:
+        """Tell of an engine's end, which nobody but the proxy's page would show."""
+        await engine.wait()
+        whose, mend = "process of both engines", "restart the demo to have them back"
+        if len(ports) == 1:
+            again = f"crossover engine {' '.join(which)} --curve {self._name} --port {ports[0]}"
+            whose, mend = f"{which[-1]} engine", f"restart the demo to have it back, or run .venv/bin/{again}"
+        sys.stderr.write(f"the {whose} (pid {engine.pid}) has ended; {mend}\n")
+        sys.stderr.flush()

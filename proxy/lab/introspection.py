@@ -187,7 +187,7 @@ class Introspection:
     def _speculative_flags(self) -> dict[str, Any]:
         on, adaptive = self.options.speculative, self.options.speculative_adaptive
         return {
-            "speculative_algorithm": "EAGLE3" if on else None,
+            "speculative_algorithm": self.curve.method if on else None,
             "speculative_num_steps": self.curve.num_steps if on else None,
             "speculative_eagle_topk": self._topk() if on else None,
             "speculative_num_draft_tokens": self.draft_tokens() if on else None,

@@ -10,12 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from statistics import stdev
 
 from proxy.model import Role
 
 # An arm that asks for one backend may lose single requests to failover and still speak for it; one in twenty moves its
 # throughput by less than the differences that matter, more than that is a mixture of both backends.
 MIN_HONOURED = 0.95
+# A level is cut into so many parts of equal length to see how far its throughput wanders: fewer leave the spread itself
+# a guess, and more are each shorter than a request. Twice the error of their mean, by Student's t for so few.
+PARTS, PARTS_T = 8, 2.36
 
 
 class Loop(StrEnum):
@@ -127,6 +131,7 @@ class Level:
     `asked` is the backend that every request of the level asked for (None: the proxy's own choice) and `honoured` the
     share of answers that came from it. `requests` ended whole, `errors` counts the others by name. `output_tokens` and
     `tokens_per_s` are those of `tokens_within`; None when an answer told no usage (`without_usage` counts them).
+    `tokens_per_s_within` is half of the 95 % interval of tokens_per_s, by how it wandered within the level.
     `in_flight` is the mean number of requests in flight. `shares` and `reasons` are by the proxy's headers;
     `switches` counts the changes of backend from one request to the next in the order sent, warm-up included.
     """
@@ -148,6 +153,7 @@ class Level:
     reasons: Mapping[str, int]
     honoured: float | None
     without_usage: int
+    tokens_per_s_within: float | None = None
 
     @property
     def failed(self) -> int:
@@ -164,7 +170,8 @@ class Level:
 class Comparison:
     """One level of the proxy's own choice beside the two arms, in output tok/s; None where an arm is not known.
 
-    `gain` is the own choice over the better arm: 0.1 is ten percent more.
+    `gain` is the own choice over the better arm: 0.1 is ten percent more. Nearer to 0 than `noise` it is none: half of
+    its 95 % interval, by how both wandered within their levels.
     """
 
     spec: LevelSpec
@@ -172,6 +179,7 @@ class Comparison:
     only_speculative: float | None
     only_baseline: float | None
     gain: float | None
+    noise: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +255,7 @@ def summarize(spec: LevelSpec, samples: Sequence[Sample], window: Window, asked:
         reasons=dict(Counter(sample.reason for sample in whole if sample.reason is not None)),
         honoured=sum(sample.backend == asked for sample in whole) / len(whole) if asked and whole else None,
         without_usage=without_usage,
+        tokens_per_s_within=None if tokens is None else _half_width(samples, window),
     )
 
 
@@ -255,6 +264,17 @@ def _output_tokens(samples: Sequence[Sample], window: Window) -> tuple[float | N
     present = [sample for sample in samples if window.overlap_s(sample.sent_at_s, sample.ended_at_s) > 0]
     silent = sum(sample.error is None and sample.completion_tokens is None for sample in present)
     return (None if silent else math.fsum(tokens_within(sample, window) for sample in present)), silent
+
+
+def _half_width(samples: Sequence[Sample], window: Window) -> float | None:
+    """Half of the 95 % interval of a window's tok/s, by those of its parts; None of no length."""
+    length_s = window.length_s / PARTS
+    if length_s <= 0:
+        return None
+    begins = [window.opened_at_s + part * length_s for part in range(PARTS)]
+    parts = [Window(window.started_at_s, begin, begin + length_s) for begin in begins]
+    speeds = [math.fsum(tokens_within(sample, part) for sample in samples) / length_s for part in parts]
+    return PARTS_T * stdev(speeds) / math.sqrt(PARTS)
 
 
 def _mean_in_flight(samples: Sequence[Sample], window: Window) -> float:
@@ -270,16 +290,22 @@ def _switches_of_level(samples: Sequence[Sample], window: Window) -> int:
 
 def compare(own: Sequence[Level], only: Sequence[Level]) -> tuple[Comparison, ...]:
     """Each own level beside the arms at the same strength; an arm that was not honoured counts as not known."""
-    arms = {(level.asked, level.spec): level.tokens_per_s for level in only if level.pure}
+    arms = {(level.asked, level.spec): level for level in only if level.pure}
     rows = []
     for level in own:
-        fast, base = arms.get((Role.SPECULATIVE, level.spec)), arms.get((Role.BASELINE, level.spec))
-        rows.append(Comparison(level.spec, level.tokens_per_s, fast, base, _gain(level.tokens_per_s, fast, base)))
+        both = [arms.get((role, level.spec)) for role in (Role.SPECULATIVE, Role.BASELINE)]
+        fast, base = (None if arm is None else arm.tokens_per_s for arm in both)
+        better = max((arm for arm in both if arm is not None), key=lambda arm: arm.tokens_per_s or 0.0, default=None)
+        known = level.tokens_per_s is not None and fast is not None and base is not None
+        gain, noise = _gain(level, better) if known and better is not None else (None, None)
+        rows.append(Comparison(level.spec, level.tokens_per_s, fast, base, gain, noise))
     return tuple(rows)
 
 
-def _gain(own: float | None, speculative: float | None, baseline: float | None) -> float | None:
-    if own is None or speculative is None or baseline is None:
-        return None
-    better = max(speculative, baseline)
-    return own / better - 1 if better > 0 else None
+def _gain(own: Level, better: Level) -> tuple[float | None, float | None]:
+    """By how much more one gives than the other, and half of the 95 % interval of that."""
+    if not own.tokens_per_s or not better.tokens_per_s:
+        return (None if not better.tokens_per_s else -1.0), None
+    times = own.tokens_per_s / better.tokens_per_s
+    shares = [(level.tokens_per_s_within or 0.0) / (level.tokens_per_s or 1.0) for level in (own, better)]
+    return times - 1, times * math.hypot(*shares)

@@ -55,7 +55,7 @@ _COMPARISON_HEAD = (
     "own choice tok/s",
     "only speculative tok/s",
     "only baseline tok/s",
-    "gain over the better",
+    "gain over the better (95 %)",
 )
 
 
@@ -84,8 +84,15 @@ def _comparison_row(row: Comparison) -> Row:
         _number(row.own, 1),
         _number(row.only_speculative, 1),
         _number(row.only_baseline, 1),
-        _UNKNOWN if row.gain is None else f"{row.gain:+.1%}",
+        _gain(row),
     )
+
+
+def _gain(row: Comparison) -> str:
+    if row.gain is None or row.noise is None:
+        return _UNKNOWN if row.gain is None else f"{row.gain:+.1%}"
+    told = f"{row.gain:+.1%} ({row.gain - row.noise:+.1%} to {row.gain + row.noise:+.1%})"
+    return f"{told}, noise" if abs(row.gain) <= row.noise else told
 
 
 def aligned(rows: Sequence[Row], *, left: Container[int] = ()) -> str:

@@ -127,6 +127,11 @@ _OPERATIONS: dict[tuple[str, str], Schema] = {
         parameters=(_named("request_id", "As the answer's x-request-id has it."),),
         refused=_UNKNOWN,
     ),
+    ("GET", "/failures"): _get(
+        "The latest requests that failed, newest first; /explain tells why of each.",
+        ref("Failures"),
+        parameters=(_asked("limit", "How many at most, 100 unless told.", minimum=1, maximum=1000),),
+    ),
     ("GET", "/history"): _get(
         "The last minutes, a sample a second, oldest first.",
         ref("History"),

@@ -26,6 +26,7 @@ def schemas() -> Schema:
         "Backend": _backend(),
         "Engine": _engine(),
         **_decisions(),
+        **_failures(),
         **_speeds(),
         **_minutes(),
         "Differences": record(
@@ -173,6 +174,17 @@ def _decisions() -> Schema:
             settled=maybe(ref("Settled")),
         ),
     }
+
+
+def _failures() -> dict[str, Schema]:
+    failure = record(
+        "A request that ended in an error of the proxy's or an engine's.",
+        at_s=_AT,
+        request_id=text("As the answer's x-request-id has it."),
+        route=text("A row of the allow-list."),
+        settled=ref("Settled"),
+    )
+    return {"Failures": record("Requests that failed.", failures=many(failure))}
 
 
 def _settled() -> Schema:

@@ -2,7 +2,8 @@
 
 Corrections come from what engines say of themselves wherever they do. This looks at answers alone: how long their
 tokens took, and what they would have taken where the measured curves would have sent them. It is a second opinion, made
-to be slow, and its word is that learning is suspended for a while.
+to be slow, and its word is that learning is suspended for a while. What operators, clients or a lost engine sent
+somewhere is no choice of any curves, and is not judged (`is_choice`).
 """
 
 from collections import deque
@@ -11,8 +12,8 @@ from enum import StrEnum
 from math import exp, inf
 from typing import NamedTuple
 
-from proxy.model import ROLES, SPECULATIVE, Decision, Role, Traits, Whereabouts
-from proxy.routing import consolidate, marginal
+from proxy.model import ROLES, SPECULATIVE, Decision, Reason, Role, Traits, Whereabouts
+from proxy.routing import affinity, consolidate, marginal
 from proxy.routing.belief import Belief
 from proxy.routing.correction import Correction
 from proxy.routing.curves import Curves
@@ -22,7 +23,7 @@ from proxy.routing.rules import Rules
 # Costs are compared over the answers of so long, in slots of a tenth of a minute and more.
 WINDOW_S, SLOT_S = 300.0, 10.0
 # By so much the corrected curves may do worse, and so many answers must have gone elsewhere for them, over so long:
-# fewer are chance, and an engine that just fills up misleads.
+# fewer are chance, and an engine that just fills up misleads. Time in which nothing was chosen does not count.
 MOST_WORSE, LEAST_ANSWERS, LEAST_S = 0.05, 50, 100.0
 # Where a request would have gone it must have cost less by more than this: answers tell of a speed to a tenth or so.
 UNSURE = 0.15
@@ -39,6 +40,9 @@ MOST_MISS = 1.0
 
 # Curves as answers have them are made anew so seldom: their tables take a millisecond each.
 JUDGED_EVERY_S = 10.0
+
+# What curves choose. Wishes, rules, state, probes, second attempts, a full or a lost backend leave them no choice.
+_CHOSEN = (Reason.CHEAPER, Reason.REGIME, Reason.AFFINITY)
 
 # How long the measured curves then hold, doubled each time that it comes again within the longest.
 SUSPENDED_S, LONGEST_S = 600.0, 6 * 3600.0
@@ -188,7 +192,7 @@ class Harm:
 
     def _dearer(self, now_s: float) -> Suspension | None:
         slots = self._slots
-        lasts_s = now_s - slots[0].number * SLOT_S if slots else 0.0
+        lasts_s = min(SLOT_S, now_s - slots[-1].number * SLOT_S) + (len(slots) - 1) * SLOT_S if slots else 0.0
         # Where corrected curves foretell answers better than the measured ones, what those would have cost is a fable.
         if lasts_s < LEAST_S or sum(self._misses.values()) <= -BETTER:
             return None
@@ -205,6 +209,19 @@ class Harm:
         slots.append(total)
 
 
+def is_choice(decision: Decision) -> bool:
+    """Whether a request went where corrected curves sent it, and measured ones could have sent it to the other backend:
+    that one took requests, and no recent failures weighed as load that was not there.
+
+    What comes after the decision is of no matter: costs are by the counts that it saw, so that a pin or an outage while
+    the request ran changes nothing in them.
+    """
+    because = decision.because
+    failing = because.recent_failures or (because.costs is not None and because.costs.baseline_failures)
+    out = because.speculative_out or because.baseline_out
+    return because.learned and decision.reason in _CHOSEN and not failing and not out
+
+
 def choice_of(rules: Rules, decision: Decision, traits: Traits, tokens: float) -> Choice | None:
     """What other rules would have made of a request with the counts and the demand that it was decided by."""
     because = decision.because
@@ -214,6 +231,7 @@ def choice_of(rules: Rules, decision: Decision, traits: Traits, tokens: float) -
     if rules.delays is None:
         return None
     counts = (because.speculative_in_flight + because.recent_failures, because.baseline_in_flight)
+    where = _where(decision)
     told = marginal.costs(
         rules.delays,
         traits,
@@ -222,9 +240,12 @@ def choice_of(rules: Rules, decision: Decision, traits: Traits, tokens: float) -
         failures,
         demand=decision.regime.demand,
         goals=rules.goals,
-        where=Whereabouts(because.speculative_cached, because.baseline_cached),
+        where=where,
     )
-    return Choice((told.speculative_s, told.baseline_s), marginal.prefer(told)[0])
+    asked = marginal.prefer(told)
+    if rules.affine:  # a conversation stays at home while that pays, by whichever curves
+        asked = affinity.settle(rules, asked, where, told, (counts[0] + traits.weight, failures))
+    return Choice((told.speculative_s, told.baseline_s), asked[0])
 
 
 def _favoured(rules: Rules, decision: Decision) -> Choice | None:
@@ -241,3 +262,13 @@ def _favoured(rules: Rules, decision: Decision) -> Choice | None:
     here_s, there_s = (first_s, second_s) if decision.role is SPECULATIVE else (second_s, first_s)
     stays = here_s < (1.0 + consolidate.MIN_GAIN) * there_s
     return Choice((first_s, second_s), decision.role if stays else decision.role.other)
+
+
+def _where(decision: Decision) -> Whereabouts:
+    """What a decision knew of the caches. Of a home that holds no more than the other backend it tells only where the
+    request stayed there."""
+    first, second = decision.because.speculative_cached, decision.because.baseline_cached
+    home = decision.role if decision.reason is Reason.AFFINITY else None
+    if home is None and first != second:
+        home = ROLES[0] if first > second else ROLES[1]
+    return Whereabouts(first, second, home)

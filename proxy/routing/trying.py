@@ -65,13 +65,16 @@ class Try(NamedTuple):
 
 @dataclass(slots=True)
 class Tries:
-    """The trial that is on (`now`), how many have been made, and the time in flight that they cost (`spent_s`)."""
+    """The trial that is on (`now`), how many have been made, and the time in flight that they cost (`spent_s`). The
+    last one lasted from `began_s` to `ended_s`, which is infinite while it is on."""
 
     now: Try | None = None
     made: int = 0
     spent_s: float = 0.0
     next_at_s: float = -inf
     wait_s: float = WAIT_S
+    began_s: float = inf
+    ended_s: float = inf
 
     def due(self, regret: float, now_s: float, area_s: float) -> bool:
         """Whether one may begin, where the other role is predicted to hold by such a share more. `area_s` is the time
@@ -88,13 +91,19 @@ class Tries:
         self.made += 1
         most = MOST_TIMES * foretold + SPREADS * sqrt(foretold)
         self.now = Try(role, now_s, foretold, most, area_s)
+        self.began_s, self.ended_s = now_s, inf
 
     def end(self, now_s: float, area_s: float) -> None:
         """Make an end, and count what it cost."""
         this, self.now = self.now, None
         if this is not None:
+            self.ended_s = now_s
             self.spent_s += max(0.0, area_s - this.area_s - this.foretold * (now_s - this.began_s))
             self.next_at_s, self.wait_s = now_s + self.wait_s, min(2.0 * self.wait_s, LONGEST_WAIT_S)
+
+    def were_on(self, at_s: float) -> bool:
+        """Whether what was decided then was sent to be tried: by the last trial, of those before none runs any more."""
+        return self.began_s <= at_s <= self.ended_s
 
 
 def shows(learner: Learner, role: Role, in_flight: int) -> bool:

@@ -4,6 +4,7 @@ Where each was sent and why is in the desk's ring of decisions; the words for bo
 """
 
 from collections import OrderedDict
+from itertools import islice
 from typing import NamedTuple
 
 from proxy.model import RequestFacts
@@ -45,3 +46,7 @@ class Settled:
     def of(self, request_id: str) -> Settlement | None:
         """What a request ended with; None where it still runs, is forgotten, or never was."""
         return self._by_id.get(request_id)
+
+    def failed(self, limit: int) -> list[Settlement]:
+        """The latest that ended in an error of the proxy's or an engine's, newest first."""
+        return list(islice((one for one in reversed(self._by_id.values()) if one.facts.failure is not None), limit))

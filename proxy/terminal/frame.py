@@ -18,9 +18,11 @@ _ROLE_STYLES = {Role.SPECULATIVE: "cyan", Role.BASELINE: "magenta"}
 _HEAD = ("", "in flight", "limit", "health", "circuit", "req/s", "tok/s", "TTFT", "TPOT")
 LABEL = 13
 # What stands in the rows below, of speculative and baseline.
-LEGEND = "  why, in flight before (speculative+baseline), cost (speculative | baseline)"
-# The sentence may take so many lines; the rest of it is in `crossover status`.
-SENTENCE_LINES = 2
+LEGEND = "  why, in flight (speculative+baseline), cost (speculative | baseline)"
+# The sentence may take one of so many lines of a frame; the rest of it is in `crossover status`.
+SENTENCE_SHARE = 8
+# What stands where a text had to end before its end.
+MORE = "..."
 # What is wrong may take so many more: two troubles whole in 80 columns, and decisions still have room in 24 lines.
 TROUBLE_LINES = 4
 MORE_TROUBLES = "! and more: `crossover status` tells all"
@@ -28,7 +30,8 @@ MORE_TROUBLES = "! and more: `crossover status` tells all"
 
 def frame(view: View, width: int, height: int, *, trouble: str = "", blocks: str = BLOCKS) -> list[Line]:
     """At most `height` lines of at most `width` characters. `trouble` says why the view is an old one."""
-    lines = [_title(view, width), *_sentence(view, trouble, width), *_troubles(view, width), [], *_backends(view), []]
+    said = _sentence(view, trouble, width, max(1, height // SENTENCE_SHARE))
+    lines = [_title(view, width), *said, *_troubles(view, width), [], *_backends(view), []]
     if view.samples:
         lines += [*_curves(view, width, blocks), _split(view, width), _counts(view), []]
     room = height - len(lines)
@@ -38,14 +41,16 @@ def frame(view: View, width: int, height: int, *, trouble: str = "", blocks: str
 
 
 def cut(line: Line, width: int) -> Line:
-    """A line that is no longer than the terminal is wide, and cannot steer it."""
+    """A line that is no longer than the terminal is wide, shows where it was cut, and cannot steer it."""
+    whole = sum(len(text) for text, _ in line) <= width
+    room = width if whole else max(0, width - len(MORE))
     kept: Line = []
     for text, style in line:
-        kept.append((harmless(text[:width], BLOCKS), style))
-        width -= len(text)
-        if width <= 0:
+        kept.append((harmless(text[:room], BLOCKS), style))
+        room -= len(text)
+        if room <= 0:
             break
-    return kept
+    return kept if whole else [*kept, (MORE[:width], "")]
 
 
 def _title(view: View, width: int) -> Line:
@@ -57,11 +62,10 @@ def _title(view: View, width: int) -> Line:
     return [(left, "bold"), (state, "green" if ready else "bold red"), (f"  {clock(at_s):8}", "")]
 
 
-def _sentence(view: View, trouble: str, width: int) -> list[Line]:
-    if trouble:
-        return [[(line, "bold red")] for line in wrap(plain(trouble, 400), width)[:SENTENCE_LINES]]
-    lines = wrap(plain(view.status.get("sentence"), 1000), width)
-    return [[(line, "")] for line in lines[:SENTENCE_LINES]]
+def _sentence(view: View, trouble: str, width: int, most: int) -> list[Line]:
+    text, style = (trouble, "bold red") if trouble else (view.status.get("sentence"), "")
+    lines = wrap(plain(text, 1000), width, max_lines=most, placeholder=f" {MORE}" if width > len(MORE) else "")
+    return [[(line, style)] for line in lines]
 
 
 def _troubles(view: View, width: int) -> list[Line]:

@@ -24,8 +24,8 @@ from proxy.terminal.view import View
 OK, FAILED = 0, 1
 # Below it the frames say nothing new: the proxy takes a sample a second.
 MIN_INTERVAL_S = 0.1
-# A pipe has no height; this is what a terminal usually has.
-PLAIN_LINES = 24
+# A pipe has no height; in so many lines the sentence is whole, and the journal has more than its last two events.
+PLAIN_LINES = 40
 # What asking again does not mend.
 _REFUSED = (401, 403)
 MISSING = (

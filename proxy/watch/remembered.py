@@ -45,6 +45,12 @@ def told_facts(facts: RequestFacts) -> dict[str, Any]:
     }
 
 
+def told_failure(at_s: float, facts: RequestFacts) -> dict[str, Any]:
+    """A request that failed, as JSON tells it; `at_s` is its end in unix seconds."""
+    named = {"at_s": round(at_s, 3), "request_id": facts.request_id, "route": facts.route}
+    return {**named, "settled": told_facts(facts)}
+
+
 def of_request(
     request_id: str, decisions: Iterable[tuple[float, DecisionRecord]]
 ) -> list[tuple[float, DecisionRecord]]:

@@ -13,7 +13,7 @@ from proxy.state.settled import MAX_REMEMBERED
 from proxy.telling import sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
 from proxy.watch.json_text import json_text
-from proxy.watch.remembered import of_request, told_decision, told_facts
+from proxy.watch.remembered import of_request, told_decision, told_facts, told_failure
 from proxy.watch.stream import MAX_READERS
 from proxy.watch.watch import Watch
 
@@ -46,6 +46,7 @@ class Views:
             web.get("/stream", self.stream, allow_head=False),
             web.get("/decisions", self.decisions),
             web.get("/explain/{request_id:.+}", self.explain),
+            web.get("/failures", self.failures),
         ]
 
     async def history(self, request: web.Request) -> web.Response:
@@ -96,6 +97,14 @@ class Views:
         """One request in words."""
         found = self._found(request.match_info["request_id"])
         return told({"error": found}, status=404) if isinstance(found, str) else told(_told(*found))
+
+    async def failures(self, request: web.Request) -> web.Response:
+        """The latest requests that failed, newest first, so that each can be asked about."""
+        limit = _limit(request, 100, MAX_DECISIONS)
+        if limit is None:
+            return told({"error": f"limit is a whole number, 1 to {MAX_DECISIONS}"}, status=400)
+        failed = self._watch().failed(limit)
+        return told({"failures": [told_failure(at_s, facts) for at_s, facts in failed]})
 
     def _found(self, asked: str) -> Found | str:
         """The request of an id, or of the beginning of one that is remembered; else why there is none."""

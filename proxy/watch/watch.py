@@ -128,6 +128,11 @@ class Watch:
         found = self._desk.settled.of(request_id)
         return None if found is None else found.facts
 
+    def failed(self, limit: int) -> list[tuple[float, RequestFacts]]:
+        """The latest requests that failed with the unix seconds of their ends, newest first."""
+        offset_s = self.offset_s()
+        return [(found.at_s + offset_s, found.facts) for found in self._desk.settled.failed(limit)]
+
     # ------------------------------------------------------------ a turn
 
     def turn(self) -> None:

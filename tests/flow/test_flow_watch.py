@@ -221,6 +221,23 @@ async def test_the_beginning_of_an_id_is_enough_where_one_request_has_it() -> No
             assert (status, "give more of the id" in told["error"]) == (404, True)
 
 
+async def test_the_ids_of_requests_that_failed_are_told_newest_first() -> None:
+    async with windowed() as window:
+        await window.chat("well")
+        for fake in (window.stage.a, window.stage.b):
+            await fake.close()
+        for request_id in ("one", "two"):
+            await window.chat(request_id)
+        await until(lambda: len(window.stage.ended) == 3)
+        status, told = await window.get("/failures?limit=2")
+        assert status == 200
+        assert [each["request_id"] for each in told["failures"]] == ["two", "one"]
+        first = told["failures"][0]
+        _, explained = await window.get("/explain/two")
+        assert first["settled"] == explained["settled"] and first["settled"]["failure"] is not None
+        assert (await window.get("/failures?limit=0"))[0] == 400
+
+
 async def test_a_request_that_nobody_knows_is_answered_with_the_mend() -> None:
     async with windowed() as window:
         for path in ("/decisions?request_id=nobody", "/explain/nobody", "/explain/a%2Fb%00"):

@@ -18,7 +18,7 @@ from proxy.lab.curves import find
 from proxy.lab.engine import KV_TOKENS
 from proxy.lab.simulation.arms import Arm, Bench, measured, settings_of
 from proxy.lab.simulation.arrivals import Gamma
-from proxy.lab.simulation.course import Course
+from proxy.lab.simulation.course import Course, Loss
 from proxy.lab.simulation.oracles import works
 from proxy.lab.simulation.pace import Pace, capacity, paces
 from proxy.lab.simulation.sharing import Bounds
@@ -89,7 +89,7 @@ def _each(curves: Curves, change: Callable[[ContextCurves], ContextCurves]) -> C
 class Study:
     """What is run. `load` is the share of what both engines can take; `rate_per_s` says it directly. From `change_s` on
     the speculative engine accepts `accepts` times as much. `noise` scatters the steps of each look; without `usage`
-    answers tell no tokens. `steps` is how engines count theirs."""
+    answers tell no tokens. `steps` is how engines count theirs; some are lost for a while (`losses`)."""
 
     curve: str
     load: float = 0.5
@@ -102,6 +102,7 @@ class Study:
     usage: bool = True
     noise: float = 0.0
     steps: Callable[[Clock], EveryStep] = EveryStep
+    losses: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class LearningTrial(Trial):
         bench = bench_of(study.curve, study.placement)
         prefill = bench.curve.prefill_tokens_per_s
         bounds = {role: Bounds(MOST_IN_FLIGHT, KV_TOKENS[role], prefill) for role in ROLES}
-        super().__init__(arm, bounds, TRAFFIC.source(rate_of(study), seed), Course(polled=True))
+        super().__init__(arm, bounds, TRAFFIC.source(rate_of(study), seed), Course(polled=True, losses=study.losses))
         for role in ROLES:
             self.stations[role].moments = study.steps(partial(getattr, self.gpus[role], "now_s"))
         self._to_desk, self.desk.observe_load = self.desk.observe_load, self._tell  # type: ignore[method-assign]

@@ -1,10 +1,26 @@
 """Learning pays where curves are wrong and costs little where they are right. scripts/prove_learning has more."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
-from simulate.learning import Compared, Prior, Scaled, Study, compared, flat, right, swapped, trial_of
+from simulate.learning import (
+    Compared,
+    LearningTrial,
+    Prior,
+    Scaled,
+    Study,
+    compared,
+    flat,
+    rate_of,
+    right,
+    swapped,
+    trial_of,
+)
 from simulate.tellings import EveryStep, FromLaunch, Lying, Telling, Unbroken, broken, counters, nothing, plainly
 
-from proxy.model import SPECULATIVE, Placement
+from proxy.lab.simulation.course import Loss
+from proxy.model import BASELINE, SPECULATIVE, Placement, Role
 
 KIMI, TREE = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21"
 TWICE = "rtx6kpro_glm51_dcp4_ctx0"  # speeds that fall on the way up, so that the better one changes twice
@@ -101,3 +117,36 @@ def test_on_shared_gpus_the_better_role_is_found_under_load_though_curves_show_n
 def test_on_shared_gpus_right_curves_that_tell_are_left_alone() -> None:
     found = compared(Study(KIMI, 0.6, right, placement=Placement.SHARED), 1, FIRST)
     assert found.ours.switches == found.static.switches
+
+
+def pin(trial: LearningTrial, role: Role) -> None:
+    trial.desk.pin(role)
+
+
+def drain_the_other(trial: LearningTrial, role: Role) -> None:
+    trial.desk.drain(role.other, draining=True)
+
+
+def ask_by_header(trial: LearningTrial, role: Role) -> None:
+    trial.desk.rules = replace(trial.desk.rules, allow_header=True)
+    trial.choose = lambda *_: role
+
+
+def lose_the_other(trial: LearningTrial, role: Role) -> None:
+    """It is lost by the course of the trial."""
+
+
+@pytest.mark.parametrize(("load", "role"), [(0.05, BASELINE), (0.2, SPECULATIVE)])
+@pytest.mark.parametrize("force", [pin, drain_the_other, ask_by_header, lose_the_other])
+def test_what_was_forced_for_minutes_is_not_blamed_on_learning(
+    force: Callable[[LearningTrial, Role], None], load: float, role: Role
+) -> None:
+    at_s, until_s = 60.0, 200.0
+    losses = (Loss(role.other, at_s, until_s - at_s),) if force is lose_the_other else ()
+    study = Study(TREE, load, noise=0.05, losses=losses)
+    trial = trial_of(study, 1)
+    trial.agenda.at(at_s, lambda: force(trial, role))
+    trial.run(0, round(until_s * rate_of(study)))
+    learning = trial.desk.learning
+    assert learning is not None and learning.harm.suspended == 0
+    assert trial.desk.rules.learned

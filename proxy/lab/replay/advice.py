@@ -106,10 +106,15 @@ def _doubts(ratio: float | None) -> Iterator[str]:
 
 
 def _too_short(best: Found, present: Found, needed_s: float) -> str:
+    said = (
+        f"{_named(best, capital=True)} would have served the mean request in {best.mean_e2e_s:.2f} s instead of "
+        f"{present.mean_e2e_s:.2f} s."
+    )
+    if best.difference.share > -_VISIBLE:
+        said = f"The policy in force is the best one found: {present.mean_e2e_s:.2f} s for the mean request."
     return (
         f"Not known: the log is too short to tell a difference from noise, which takes {MIN_BLOCKS} blocks of time, "
-        f"here {_time(needed_s)} that count. In what there is, {_named(best)} would have served the mean request in "
-        f"{best.mean_e2e_s:.2f} s instead of {present.mean_e2e_s:.2f} s."
+        f"here {_time(needed_s)} that count. In what there is: {said[:1].lower()}{said[1:]}"
     )
 
 
@@ -119,6 +124,8 @@ def _leave(best: Found, present: Found) -> str:
         return f"Leave it as it is: all others are slower, {_named(best)} by the least ({_told(best)})."
     if best.difference.sure:
         return f"Leave it as it is: the best, {_named(best)}, gains less than a change is worth ({_told(best)})."
+    if share == 0:
+        return "Leave it as it is: the policy in force is the best one found."
     if share > -_VISIBLE:
         return f"Leave it as it is: nothing that was tried is faster; {_named(best)} comes nearest ({_told(best)})."
     return (

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, t
 
 # A block is at least so many mean requests long, so that few requests are in two of them. More of them than the most
 # change nothing, and fewer than the least give no interval: their spread is itself a guess.
@@ -100,6 +99,8 @@ def _drawn(found: Blocks, resamples: int, seed: int) -> Floats:
 
 def _factor(errors: Floats, blocks: int) -> float:
     """How many standard errors the widest of all is away at most, in 95 of 100 drawings; wider for few blocks."""
+    from scipy.stats import norm, t  # noqa: PLC0415 - seconds, which a log that is refused does not wait for
+
     widest = float(np.quantile(np.abs(errors).max(axis=1), CONFIDENCE))
     tail = 0.5 + CONFIDENCE / 2
     few = float(t.ppf(tail, blocks - 1) / norm.ppf(tail)) * float(np.sqrt(blocks / (blocks - 1)))

@@ -29,8 +29,10 @@ _HEAD = (
     "speculative",
     "waited",
     "switches",
-    "against as it is (95 %)",
+    "against as it is",
 )
+# What the last column has besides, where the log is long enough.
+_INTERVALS = " (95 %)"
 
 
 class Tally(NamedTuple):
@@ -113,7 +115,9 @@ def render(found: Replayed) -> str:
     parts = ["".join(f"{line}\n" for line in (*_read(found), *_engines(found)))]
     if found.check is not None:
         parts.append("".join(f"{line}\n" for line in _checked(found.check)))
-    parts.append(aligned(_told_columns([_HEAD, *_lines(found)])))
+    *heads, against = _HEAD
+    against += _INTERVALS if any(row.difference.low is not None for row in found.rows[1:]) else ""
+    parts.append(aligned(_told_columns([(*heads, against), *_lines(found)])))
     parts.append("".join(f"{line}\n" for line in found.advice.sentences))
     if yaml := found.advice.yaml():
         parts.append(yaml)
@@ -210,7 +214,7 @@ def _told_columns(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def _against(found: Difference) -> str:
     share, low, high = found
-    if low == high == 0.0:
+    if share == 0.0 and (low or 0.0) == (high or 0.0) == 0.0:
         return "the same"
     if share > _SLOWER_BY:
         return f"{1 + share:.1f} times as long"

@@ -177,6 +177,6 @@ def _gained(placement: Placement, single: Way, over_single: choices.Gains, over_
     if placement is Placement.SHARED:
         return f"{said}; what changes of regime cost is not in this."
     return (
-        f"{said}, though {alone} has half of the GPUs, and {percent(over_fixed.mean)} faster than the best fixed limit "
-        f"of policy overflow ({percent(over_fixed.most)} at most)."
+        f"{said}, but with twice its GPUs; on the same GPUs {percent(over_fixed.mean)} faster than the best fixed "
+        f"limit of policy overflow ({percent(over_fixed.most)} at most)."
     )

@@ -14,7 +14,8 @@ from proxy.lab.calibration.values import CURVES_FILE, Findings
 def write(findings: Findings, folder: Path) -> list[Path]:
     """Writes all files into `folder`, made if need be, over those of an earlier call; returns their paths.
 
-    There is no curves.yaml where no speed was measured, and one that lies there is removed. Raises OSError.
+    There is no curves.yaml where no speed was measured and no proposal.diff where nothing is to change, and one that
+    lies there is removed. Raises OSError.
     """
     told = tell(findings)
     drawn = {
@@ -26,7 +27,7 @@ def write(findings: Findings, folder: Path) -> list[Path]:
         "report.md": markdown.render(findings, told),
         CURVES_FILE: curves_yaml.text(findings),
         "proposal.yaml": told.proposal.yaml(),
-        "proposal.diff": told.diff,
+        "proposal.diff": told.diff or None,
     }
     pictures = folder / "plots"
     pictures.mkdir(parents=True, exist_ok=True)
