@@ -28,7 +28,7 @@ from proxy.model import Change, RequestFacts, Role
 from proxy.openapi import clients_document
 from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
 from proxy.protocol.fields import raw
-from proxy.reading import present, read
+from proxy.reading import present, read, unlooked
 from proxy.relay import Relay
 from proxy.tracing import Tracing
 from proxy.watch import Watch
@@ -254,7 +254,7 @@ class App:
 
     def status(self) -> dict[str, Any]:
         """State and facts, and the reading they are of."""
-        learning, reading, sources = self.desk.learning, self.reading(), self.settings.sources
+        reading, sources = self.reading(), self.settings.sources
         now = present(self.desk, reading, self.phase, max_waiting=self.admission.rules.max_waiting)
         return {
             "version": __version__,
@@ -265,12 +265,13 @@ class App:
             "warnings": [{"code": each.code, "message": each.message} for each in self.acquaintance.warnings],
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
-            "learning": None if learning is None else learning.summary(self.desk.backends, self.desk.clock()),
+            "learning": self._learning(),
             "sentence": telling.now(now),
             "troubles": [each._asdict() for each in telling.troubles(now)],
             "verdict": config.sentences(sources.curves),
             "dropped_in_flight": self._dropped(),
             **{name: getattr(reading, name) for name in READING},
+            **dict.fromkeys(unlooked(self.desk.rules)),
         }
 
     def curves(self) -> dict[str, Any]:
@@ -308,6 +309,14 @@ class App:
         return {"set": found, "pending": config.pending(self.settings, written), "problems": []}
 
     # ------------------------------------------------------------ inside
+
+    def _learning(self) -> dict[str, Any] | None:
+        """How learning stands, and the same in words; None where it is off."""
+        learning, now_s = self.desk.learning, self.desk.clock()
+        if learning is None:
+            return None
+        sentence = telling.learned(learning.standings, suspended=learning.suspended(now_s))
+        return {**learning.summary(self.desk.backends, now_s), "sentence": sentence}
 
     def _adopt(self, settings: Settings) -> None:
         if settings.admin.token != self.settings.admin.token:

@@ -3,22 +3,33 @@
 What is said of it in words is in telling/.
 """
 
+from collections import Counter
+
 from proxy.dispatch import Desk
 from proxy.metrics import BackendReading, Reading
-from proxy.model import BackendLoad, CircuitState, Role, Traits
+from proxy.model import BackendLoad, CircuitState, Decision, LoadSnapshot, Policy, Reason, Role, Traits
 from proxy.routing import policy, ramp
+from proxy.routing.kept import Why, kept
 from proxy.routing.out import Out
 from proxy.routing.rules import Rules
 from proxy.state.backend import Backend
-from proxy.telling import Present, Side
+from proxy.telling import FORCED, Favour, Lately, Present, Side
 
 # Engines are asked every second by default; after this silence their own numbers are not shown any more.
 FRESH_S = 10.0
 # A request without wishes, of one sequence, and the route whose answers are as long as most.
 PLAIN, USUAL_ROUTE = Traits(), "/v1/chat/completions"
 
-# The split of requests is told by those of so many seconds: as many as make a share, and no more than are soon read.
-LATELY_S, MIN_LATELY, MAX_LATELY = 20.0, 8, 100
+# What the latest requests did is told by those of so many seconds: as many as make a share, and no more than are soon
+# read; where they are fewer, by those of a minute.
+LATELY_S, MIN_LATELY, MAX_LATELY, MINUTE_S = 20.0, 8, 100, 60.0
+
+# What of the regime and its thresholds each policy looks at: of the others the status tells none.
+LOOKED_AT = {
+    Policy.THRESHOLD: ("regime", "regime_age_s", "enter_at", "leave_at"),
+    Policy.CONSOLIDATE: ("regime", "regime_age_s"),
+    Policy.OVERFLOW: ("leave_at",),
+}
 
 
 def read(
@@ -99,7 +110,7 @@ def present(desk: Desk, reading: Reading, phase: str, *, max_waiting: int | None
         for load in (snapshot.speculative, snapshot.baseline)
     )
     # Decided by the rules themselves, so that what is said cannot differ from what happens.
-    plain = policy.decide(rules, desk.regime, snapshot, PLAIN, expected_tokens=desk.answers.expected(USUAL_ROUTE))
+    plain = _plain(desk, snapshot)
     return Present(
         policy=rules.effective_policy,
         speculative=speculative,
@@ -109,6 +120,7 @@ def present(desk: Desk, reading: Reading, phase: str, *, max_waiting: int | None
         pin=rules.pin,
         regime=reading.regime,
         regime_age_s=reading.regime_age_s,
+        favour=_favour(desk, snapshot.at_s),
         smoothed=reading.smoothed,
         enter_at=reading.enter_at,
         leave_at=reading.leave_at,
@@ -118,19 +130,66 @@ def present(desk: Desk, reading: Reading, phase: str, *, max_waiting: int | None
         lately=_lately(desk),
         learning_suspended=bool(reading.learning_suspended),
         next=plain.role,
+        reason=plain.reason,
+        spare=_spare(desk, snapshot, plain),
         costs=plain.because.costs,
+        tokens=desk.answers.expected(USUAL_ROUTE),
     )
 
 
-def _lately(desk: Desk) -> float | None:
-    """The share of the latest decisions that went to speculative; None of too few."""
-    since_s, ours, all_of_them = desk.clock() - LATELY_S, 0, 0
+def unlooked(rules: Rules) -> tuple[str, ...]:
+    """What of a reading the policy in force does not look at, of the regime and its thresholds."""
+    looked = LOOKED_AT.get(rules.effective_policy, ())
+    return tuple(name for name in LOOKED_AT[Policy.THRESHOLD] if name not in looked)
+
+
+def _plain(desk: Desk, snapshot: LoadSnapshot) -> Decision:
+    return policy.decide(desk.rules, desk.regime, snapshot, PLAIN, expected_tokens=desk.answers.expected(USUAL_ROUTE))
+
+
+def _spare(desk: Desk, snapshot: LoadSnapshot, plain: Decision) -> bool:
+    """Whether a plain request would go to the other backend if nothing ran there."""
+    if plain.role is None or desk.rules.effective_policy is not Policy.MARGINAL:
+        return False
+    idle = snapshot.of(plain.role.other)._replace(in_flight=0)
+    beside = snapshot.of(plain.role)
+    first, second = (beside, idle) if plain.role is Role.SPECULATIVE else (idle, beside)
+    return _plain(desk, LoadSnapshot(snapshot.at_s, first, second)).role is plain.role.other
+
+
+def _favour(desk: Desk, now_s: float) -> Favour:
+    """Why the regime of policy consolidate is as it is."""
+    learning = desk.learning
+    if learning is not None and learning.tries.now is not None and learning.tries.now.role is desk.regime.role:
+        return Favour(Why.TRIAL)
+    found = kept(desk.rules, desk.regime, now_s)
+    return Favour() if found is None else Favour(*found)
+
+
+def _lately(desk: Desk) -> Lately | None:
+    """What the latest requests did; None where there was none within a minute."""
+    now_s = desk.clock()
+    latest: list[Decision] = []
     for record in reversed(desk.ring):
-        if record.at_s < since_s or all_of_them == MAX_LATELY:
+        age_s = now_s - record.at_s
+        if age_s > MINUTE_S or len(latest) == MAX_LATELY or (age_s > LATELY_S and len(latest) >= MIN_LATELY):
             break
-        ours += record.decision.role is Role.SPECULATIVE
-        all_of_them += record.decision.role is not None
-    return ours / all_of_them if all_of_them >= MIN_LATELY else None
+        if record.decision.role is not None:
+            latest.append(record.decision)
+    return _told(latest, desk.rules.effective_policy) if latest else None
+
+
+def _told(latest: list[Decision], now: Policy) -> Lately:
+    reason, number = Counter(each.reason for each in latest).most_common(1)[0]
+    told, own = Lately(len(latest), _ours(latest)), reason is Reason.PINNED and now is Policy.PINNED
+    if reason not in FORCED or own or 2 * number <= len(latest):
+        return told
+    ours = _ours([each for each in latest if each.reason is reason])
+    return told._replace(forced=reason, forced_requests=number, forced_speculative=ours)
+
+
+def _ours(decisions: list[Decision]) -> int:
+    return sum(each.role is Role.SPECULATIVE for each in decisions)
 
 
 def _out(rules: Rules, load: BackendLoad, backend: Backend) -> str | None:

@@ -3,15 +3,18 @@
 from dataclasses import replace
 
 import pytest
+from fakes.speeds import of_both
 
 from proxy.dispatch import Assignment, BackendPlan, Desk, Plan
 from proxy.metrics import BackendReading, Reading
-from proxy.model import CircuitState, EngineLoad, Outcome, Policy, Role, Traits
-from proxy.reading import present, read
+from proxy.model import CircuitState, EngineLoad, Outcome, Placement, Policy, Reason, Role, Traits
+from proxy.reading import MIN_LATELY, present, read, unlooked
 from proxy.routing.breaker import BreakerRules, Event
 from proxy.routing.health import Evidence, HealthRules
+from proxy.routing.kept import Why
 from proxy.routing.retries import RetryRules
 from proxy.routing.rules import Rules
+from proxy.telling import Favour, Lately, Present
 
 
 class Rig:
@@ -133,3 +136,95 @@ def test_a_backend_out_of_service_is_said_to_be_so_by_its_first_cause(rig: Rig) 
     assert out() == "down"
     rig.desk.drain(Role.BASELINE, draining=True)
     assert out() == "draining"
+
+
+# ---------------------------------------------------------------- what sentences are made of
+
+
+def test_what_the_latest_requests_did_is_told_by_their_numbers_for_a_minute(rig: Rig) -> None:
+    assert told(rig).lately is None
+    for _ in range(3):
+        rig.assign()
+    rig.now_s += 50.0
+    assert told(rig).lately == Lately(3, 3)
+    rig.now_s += 11.0
+    assert told(rig).lately is None
+
+
+def test_where_they_are_many_the_latest_alone_tell(rig: Rig) -> None:
+    places = [rig.assign() for _ in range(3)]
+    rig.now_s += 21.0
+    for place in places:
+        rig.desk.settle(place, Outcome.FINISHED)
+    rig.desk.pin(Role.BASELINE)
+    for _ in range(MIN_LATELY):
+        rig.assign()
+    latest = told(rig).lately
+    assert latest is not None
+    assert (latest.requests, latest.speculative) == (MIN_LATELY, 0)
+
+
+@pytest.mark.parametrize(("pinned", "free", "forced"), [(5, 4, Reason.OPERATOR_PIN), (4, 4, None), (0, 4, None)])
+def test_what_most_were_forced_by_is_told_where_no_policy_sent_them(
+    rig: Rig, pinned: int, free: int, forced: Reason | None
+) -> None:
+    rig.desk.pin(Role.BASELINE)
+    for _ in range(pinned):
+        rig.assign()
+    rig.desk.pin(None)
+    for _ in range(free):
+        rig.assign()
+    latest = told(rig).lately
+    assert latest is not None
+    assert (latest.forced, latest.forced_requests) == (forced, pinned if forced else 0)
+
+
+def test_a_policy_that_pins_is_the_policys_own(rig: Rig) -> None:
+    rig.desk.reload(replace(rig.desk.plan, rules=replace(rig.desk.plan.rules, policy=Policy.PINNED)))
+    for _ in range(3):
+        rig.assign()
+    latest = told(rig).lately
+    assert latest is not None and latest.forced is None
+
+
+def test_a_backend_that_one_request_keeps_busy_is_spare_for_the_next_once_that_has_ended(rig: Rig) -> None:
+    by_curves(rig, Placement.SEPARATE)
+    place = rig.assign()
+    assert place.decision.role is Role.SPECULATIVE
+    busy = told(rig)
+    assert (busy.next, busy.reason, busy.spare) == (Role.BASELINE, Reason.CHEAPER, True)
+    rig.desk.settle(place, Outcome.FINISHED)
+    assert (told(rig).next, told(rig).spare) == (Role.SPECULATIVE, False)
+
+
+def test_a_role_that_the_past_alone_keeps_is_told_with_why(rig: Rig) -> None:
+    by_curves(rig, Placement.SHARED)
+    rig.assign()
+    assert told(rig).favour == Favour()
+    demand = rig.desk.regime.demand._replace(peak_tok_s=1e6, excess=1e6)
+    since_s = rig.now_s - 2.0 * rig.desk.rules.dwell_s
+    rig.desk.regime = rig.desk.regime._replace(role=Role.BASELINE, since_s=since_s, demand=demand)
+    found = told(rig).favour
+    assert found.why == Why.PAST
+
+
+@pytest.mark.parametrize(
+    ("policy", "unseen"),
+    [
+        (Policy.THRESHOLD, ()),
+        (Policy.OVERFLOW, ("regime", "regime_age_s", "enter_at")),
+        (Policy.PINNED, ("regime", "regime_age_s", "enter_at", "leave_at")),
+    ],
+)
+def test_what_a_policy_does_not_look_at_is_named(policy: Policy, unseen: tuple[str, ...]) -> None:
+    assert unlooked(Rules(policy)) == unseen
+
+
+def told(rig: Rig) -> Present:
+    return present(rig.desk, rig.read(), "serving")
+
+
+def by_curves(rig: Rig, placement: Placement) -> None:
+    """Speculation is the faster one alone, and for two of no more use than for one."""
+    speeds = of_both({1: 60.0, 2: 60.0, 16: 60.0}, {1: 40.0, 16: 400.0})
+    rig.desk.reload(replace(rig.desk.plan, rules=Rules(Policy.AUTO, placement, curves=speeds)))

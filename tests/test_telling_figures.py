@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.model import Role
-from proxy.telling.figures import count, seconds, smooth, title
+from proxy.telling.figures import about, count, favoured, seconds, smooth, title
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,12 @@ def test_a_smoothed_count_has_one_digit_behind_the_point() -> None:
 
 def test_a_role_begins_a_sentence() -> None:
     assert title(Role.BASELINE) == "Baseline"
+
+
+def test_an_estimate_has_two_digits() -> None:
+    assert [about(each) for each in (0.2, 7.4, 256.0, 1320.0, float("nan"))] == ["1", "7", "260", "1,300", "unknown"]
+
+
+def test_what_was_favoured_a_moment_ago_is_new_and_no_part_of_a_second() -> None:
+    assert [favoured(each) for each in (0.0, 1.2, 42.0)] == ["newly favoured", "newly favoured", "favoured for 42 s"]
+    assert favoured(float("inf")) == "favoured since the start"

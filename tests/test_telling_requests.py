@@ -139,6 +139,12 @@ def test_why_the_other_backend_was_out_is_told(word: str, told: str) -> None:
     assert f"(speculative: {told}; baseline: it does not answer its probes)" in second(both)
 
 
+def test_of_two_that_were_drained_neither_is_said_to_be_down() -> None:
+    told = second(record(Reason.ALL_DOWN, speculative_out="draining", baseline_out="draining"))
+    assert "no backend took requests, since an operator drains both" in told
+    assert "eligible" not in told and "down" not in told
+
+
 def test_corrected_speeds_are_called_so() -> None:
     assert "live traffic has corrected" in second(record(Reason.CHEAPER, costs=Costs(1, 2), learned=True))
 

@@ -72,6 +72,10 @@ def test_the_page_has_what_a_person_wants_to_know_within_80_columns() -> None:
         ({"pinned": "baseline", "policy": "marginal"}, "marginal, but an operator pinned everything to baseline"),
         ({"policy": "overflow"}, "overflow; leave_at 9"),
         ({"learning": {"suspended_for_s": 600.0, "probes": 1}}, "put aside for 10 min more; 1 probe so far"),
+        (
+            {"learning": {"probes": 0, "sentence": "Live traffic agrees."}},
+            "0 probes so far. Live traffic agrees.",
+        ),
         ({"dropped_in_flight": {"http://c": 3, "http://d": 0}}, "http://c still has 3 sequences"),
         ({"reload_failed": True}, "the configuration file was refused"),
     ],

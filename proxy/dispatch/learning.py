@@ -9,6 +9,7 @@ from math import log
 from typing import Any
 
 from proxy.model import (
+    ROLES,
     SPECULATIVE,
     Decision,
     EngineLoad,
@@ -24,6 +25,7 @@ from proxy.model import (
 from proxy.routing import consolidate, learned, trying
 from proxy.routing.curves import ContextCurves
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
+from proxy.routing.deviation import Deviation, Standing
 from proxy.routing.gain import best_gain
 from proxy.routing.harm import Harm, choice_of, is_choice
 from proxy.routing.held import Held
@@ -67,6 +69,8 @@ class Learning:
         self._held = (Held(), Held())
         self._turned_at_s = now_s
         self.tries = Tries()
+        self._deviations = {role: Deviation() for role in ROLES}
+        self.standings: dict[Role, Standing | None] = dict.fromkeys(ROLES)
         self._began_s = now_s
         self._from_s = now_s + (SHARED_AFTER_S if self.shared else 0.0)
 
@@ -137,6 +141,8 @@ class Learning:
             self.learner = Learner(learner.curves, shared=self.shared)
             return self.applied(rules, now_s)
         learner.turn(now_s)
+        for role, side in learner.sides.items():
+            self.standings[role] = self._deviations[role].look(side.belief, side.seen if side.acts else 0, now_s)
         for role in learner.moved:
             self.probes.moved(role)
         for role in learner.changed:

@@ -63,11 +63,11 @@ def _status() -> Schema:
         verdict=many(text("The measured verdict on one length of context.")),
         dropped_in_flight=by_name(_SEQUENCES, "What still runs on backends that a reload has dropped, by url."),
         backends=many(ref("Backend"), "Both, the speculative one first."),
-        regime=text("The role that `threshold` and `consolidate` favour.", Role),
-        regime_age_s=maybe(number("How long it has been favoured; null: since the start.")),
+        regime=maybe(text("The role that `threshold` and `consolidate` favour; null: not looked at.", Role)),
+        regime_age_s=maybe(number("How long it has been favoured; null: since the start, or not looked at.")),
         smoothed=number("Sequences in flight on both, smoothed."),
-        enter_at=whole("Speculate at or below it."),
-        leave_at=whole("Stop at or above it."),
+        enter_at=maybe(whole("Speculate at or below it; null: the policy in force does not look at it.")),
+        leave_at=maybe(whole("Stop at or above it; null: the policy in force does not look at it.")),
         waiting=whole("Requests in the queue."),
         connections=whole("Open connections of clients."),
         held_body_bytes=whole("Bytes of requests' bodies in memory."),
@@ -282,7 +282,7 @@ def _learned() -> Schema:
         "One length of context.", context_tokens=whole("Tokens."), **{role.value: many(corrected) for role in Role}
     )
     return {
-        "Learning": record("How learning stands.", **stand),
+        "Learning": record("How learning stands.", sentence=text("The same in words, for both backends."), **stand),
         "Learned": record(
             "The same with all evidence and the corrected speeds.",
             **stand,

@@ -1,11 +1,27 @@
 """Words for people: why one request went where it went and what came of it, and where requests go now and why.
 
-requests.py explains one request, present.py the present, troubles.py what is wrong in it; figures.py says numbers.
+requests.py explains one request, present.py the present, troubles.py what is wrong in it; learned.py says what live
+traffic has taught, figures.py numbers.
 Values in, sentences out: who reads the desk, and who shows the sentences, is elsewhere.
 """
 
-from proxy.telling.present import Present, Side, now, why_out
+from proxy.telling.learned import learned
+from proxy.telling.policies import FORCED
+from proxy.telling.present import now, why_out
 from proxy.telling.requests import sentences
+from proxy.telling.state import Favour, Lately, Present, Side
 from proxy.telling.troubles import Trouble, troubles
 
-__all__ = ["Present", "Side", "Trouble", "now", "sentences", "troubles", "why_out"]
+__all__ = [
+    "FORCED",
+    "Favour",
+    "Lately",
+    "Present",
+    "Side",
+    "Trouble",
+    "learned",
+    "now",
+    "sentences",
+    "troubles",
+    "why_out",
+]

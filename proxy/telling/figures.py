@@ -6,6 +6,8 @@ from proxy.model import Role
 
 # Below it a duration is nothing to a person, and its digits are noise.
 LEAST_S = 0.001
+# Something younger is told as new: a page is drawn once a second.
+JUST_NOW_S = 1.5
 
 
 def seconds(value_s: float) -> str:
@@ -20,6 +22,20 @@ def seconds(value_s: float) -> str:
     if value_s < 120.0:
         return f"{value_s:.0f} s"
     return f"{value_s / 60:.0f} min" if value_s < 7200.0 else f"{value_s / 3600:,.0f} h"
+
+
+def favoured(age_s: float) -> str:
+    """Since when a role has the favour, as a part of a sentence."""
+    if not isfinite(age_s):
+        return "favoured since the start"
+    return "newly favoured" if age_s < JUST_NOW_S else f"favoured for {seconds(age_s)}"
+
+
+def about(number: float) -> str:
+    """A number that is an estimate, in two digits: `260`, `1,300`."""
+    if not isfinite(number):
+        return "unknown"
+    return f"{int(float(f'{number:.2g}')):,}" if number >= 1.0 else "1"
 
 
 def count(number: int, thing: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from proxy.model import ROLES, Because, Decision, Policy, Reason, RequestFacts, Role
+from proxy.telling.favour import favour_then
 from proxy.telling.figures import count, seconds, smooth, title
 
 # Reasons whose own sentence has the costs in it.
@@ -119,7 +120,7 @@ def _rule(decision: Decision, settled: RequestFacts | None) -> str:
 def _regime(decision: Decision, settled: RequestFacts | None) -> str:
     because = decision.because
     if because.policy is Policy.CONSOLIDATE:
-        return "policy consolidate favoured it as the one that serves the present demand sooner"
+        return favour_then(decision)
     said = f"policy {because.policy} favoured it"
     if because.smoothed is None or because.enter_at is None or because.leave_at is None:
         return said
@@ -198,7 +199,10 @@ def _probe(decision: Decision, settled: RequestFacts | None) -> str:
 
 
 def _all_down(decision: Decision, settled: RequestFacts | None) -> str:
-    reasons = [f"{role}: {word}" for role in ROLES if (word := out(decision.because, role))]
+    because = decision.because
+    if because.speculative_out == because.baseline_out == "draining":
+        return "no backend took requests, since an operator drains both; then requests are routed as if both did"
+    reasons = [f"{role}: {word}" for role in ROLES if (word := out(because, role))]
     told = f" ({'; '.join(reasons)})" if reasons else ""
     return f"no backend was eligible{told}, and then requests are routed as if both were"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from proxy.model import ROLES, Role
 from proxy.telling.figures import count, title
-from proxy.telling.present import Present
+from proxy.telling.state import Present
 
 _MEANS = {
     "draining": ("drained", "is drained: an operator keeps new requests from it"),

@@ -82,7 +82,8 @@ def _notes(told: dict[str, Any]) -> list[tuple[str, str]]:
     if learning:
         suspended = learning.get("suspended_for_s") or 0.0
         state = f"put aside for {duration(suspended)} more" if suspended else "on"
-        notes.append(("learning", f"{state}; {counted(learning.get('probes', 0), 'probe')} so far"))
+        taught = f". {plain(learning['sentence'], 1000)}" if learning.get("sentence") else ""
+        notes.append(("learning", f"{state}; {counted(learning.get('probes', 0), 'probe')} so far{taught}"))
     notes += [("verdict", plain(each, 1000)) for each in told.get("verdict") or ()]
     notes += [("warning", plain(each.get("message"), 1000)) for each in told.get("warnings") or ()]
     dropped = told.get("dropped_in_flight") or {}

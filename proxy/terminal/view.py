@@ -83,7 +83,7 @@ def _with_row(view: View, row: list[Any]) -> View:
         return view  # it was in the history already
     samples = {name: [*values, told[name]][-WINDOW_S:] for name, values in view.samples.items()}
     # The state comes every few rows: of what both tell, the row is newer.
-    both = {name: told[name] for name in ("waiting", "smoothed", "enter_at", "leave_at")}
+    both = {name: told[name] for name in ("waiting", "smoothed")}
     backends = [{**each, "in_flight": told[f"{each['role']}_in_flight"]} for each in view.status["backends"]]
     return replace(view, samples=samples, status={**view.status, **both, "backends": backends})
 

@@ -108,7 +108,7 @@ function regime(state) {
   if (state.pinned) return "pinned by an operator";
   if (state.policy === "pinned") return "everything to one";
   if (!["threshold", "consolidate"].includes(state.policy)) return "each request by itself";
-  return `${state.regime} favoured for ${span(state.regime_age_s)}`;
+  return state.regime_age_s < 1.5 ? `${state.regime} newly favoured` : `${state.regime} favoured for ${span(state.regime_age_s)}`;
 }
 
 let looking = false;

@@ -2,7 +2,7 @@
 
 import { at, make, say } from "./dom.js";
 import { configFile, length, mean, store, total } from "./store.js";
-import { figure, pace, percent } from "./words.js";
+import { figure, percent } from "./words.js";
 
 const SHORT = {
   never_speculate: "No, never.",
@@ -25,10 +25,9 @@ export function tellVerdict() {
   const first = contexts[0];
   say(at("verdict"), short(first));
   lines(more, [
-    first.sentence,
-    ...(contexts.length > 1 ? contexts.slice(1).map((each) => `At ${figure(each.context_tokens)} tokens of context: ${each.sentence}`) : []),
+    ...contexts.map((each) => `At ${figure(each.context_tokens)} tokens of context: ${each.sentence}`),
     beside(first),
-    spared(first),
+    spared(),
     lately(),
     learned(),
   ]);
@@ -64,10 +63,13 @@ function beside(context) {
   return `${load}: within the crossover, where the two hardly differ.`;
 }
 
+/** Whether both take requests: beside one that is out nothing is shared out, and nothing is held against the other. */
+const both = () => store.state.backends.every(({ eligible, draining }) => eligible && !draining);
+
 /** Why requests go to the slower one too: the verdict alone would make a split look like a mistake. */
-function spared(context) {
+function spared() {
   const { policy, pinned } = store.state ?? {};
-  if (pinned || !["marginal", "overflow"].includes(policy) || !context.band) return null;
+  if (pinned || !["marginal", "overflow"].includes(policy) || !both()) return null;
   return "That compares them each alone. Since each has its own GPUs, both are used: a request goes to the other one as soon as it is served sooner there, out of the crowd.";
 }
 
@@ -85,12 +87,7 @@ function lately() {
   return `In the last quarter of an hour ${percent(ours / (ours + theirs))} of requests went to speculative${speeds}.`;
 }
 
+/** What live traffic has taught, in the proxy's words. */
 function learned() {
-  const learning = store.state?.learning;
-  if (!learning) return null;
-  if (learning.suspended_for_s > 0) return "What was learned of the speeds did harm: the curves as measured hold for now.";
-  const told = store.state.backends
-    .filter(({ learned_ratio: ratio }) => ratio !== null && pace(ratio) !== "as measured")
-    .map(({ role, learned_ratio: ratio }) => `${role} takes ${pace(ratio)}`);
-  return told.length ? `Learned from live traffic: ${told.join(", ")}; routing goes by it.` : "Live traffic agrees with what was measured.";
+  return store.state?.learning && both() ? store.state.learning.sentence : null;
 }

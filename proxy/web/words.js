@@ -60,7 +60,7 @@ const REASONS = {
   rule: () => "a rule of the configuration sends such requests there",
   regime: (because) =>
     because.policy === "consolidate"
-      ? "it is favoured for the present demand"
+      ? "it is the favoured one"
       : `favoured: ${figure(because.smoothed)} in flight smoothed, enter_at ${because.enter_at}, leave_at ${because.leave_at}`,
   state: () => "only it has what the request names",
   affinity: () => "most of the prompt is cached there",

@@ -16,7 +16,7 @@ from proxy.model import (
     Traits,
     Usage,
 )
-from proxy.telling import Present, Side
+from proxy.telling import Favour, Lately, Present, Side
 
 ODD = (float("inf"), float("nan"))
 COUNTS = st.integers(0, 100_000)
@@ -79,6 +79,24 @@ FACTS = st.builds(
     usage=st.builds(Usage, COUNTS, COUNTS, COUNTS),
 )
 SIDES = {role: st.builds(Side, st.just(role), COUNTS, st.none() | COUNTS, OUT | st.just("trial")) for role in Role}
+FAVOURS = st.builds(
+    Favour,
+    st.sampled_from((None, "trial", "little", "dwell", "due", "cost", "past")),
+    st.none() | SECONDS,
+)
+
+
+@st.composite
+def latelies(draw: st.DrawFn) -> Lately:
+    """What some latest requests did, forced ones among them or not."""
+    requests = draw(st.integers(1, 100))
+    speculative = draw(st.integers(0, requests))
+    if draw(st.booleans()):
+        return Lately(requests, speculative)
+    forced = draw(st.integers(1, requests))
+    return Lately(requests, speculative, draw(st.sampled_from(Reason)), forced, draw(st.integers(0, forced)))
+
+
 PRESENTS = st.builds(
     Present,
     policy=st.sampled_from(Policy),
@@ -95,8 +113,12 @@ PRESENTS = st.builds(
     waiting=COUNTS,
     max_waiting=st.none() | COUNTS,
     room=st.booleans(),
-    lately=st.none() | st.floats(0, 1),
+    lately=st.none() | latelies(),
     next=st.none() | st.sampled_from(Role),
+    reason=st.none() | st.sampled_from(Reason),
+    spare=st.booleans(),
+    favour=FAVOURS,
     costs=st.none() | COSTS,
+    tokens=st.floats(1, 1e6),
     learning_suspended=st.booleans(),
 )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from fakes.browser import Browser, Tab, browsing
-from fakes.curves import measured, write
+from fakes.curves import measured, one_sided, write
 from fakes.held import Held
 from fakes.pages import READY, audited, click, need_browser, open_page, outside, shifted, text
 from fakes.proxy import running
@@ -80,6 +80,7 @@ async def test_the_page_tells_where_requests_go_and_whether_speculation_pays(bro
         await open_page(tab, stage.app)
         assert still(await tab.run(text("now"))) == still(stage.app.status()["sentence"])
         assert await tab.run(text("verdict")) == "Yes, below about 6 in flight."
+        assert "At 1,024 tokens of context: Baseline overtakes at 6" in await tab.run(text("verdict-more"))
         assert "95 % interval 5 to 7" in await tab.run(text("verdict-more"))
         assert await tab.run("document.querySelectorAll('#charts canvas, #curve canvas').length") == 6
         assert tab.received_bytes <= MAX_WEIGHT_BYTES
@@ -93,6 +94,22 @@ async def test_the_page_tells_where_requests_go_and_whether_speculation_pays(bro
         await tab.until(f"{text('now')}.includes('an operator pinned')")
         await tab.until(f"{text('entries')}.includes('An operator pinned everything to baseline')")
         await tab.until(f"{text('story')}.includes('An operator pinned everything to baseline')")
+
+
+@pytest.mark.parametrize("verdict", ["never_speculate", "always_speculate", "crossover_at"])
+async def test_that_both_are_used_is_told_beside_every_verdict_unless_one_is_out(
+    browser: Browser, tmp_path: Path, verdict: str
+) -> None:
+    curves = measured() if verdict == "crossover_at" else measured(contexts=[one_sided(verdict)])
+    async with shown(browser, tmp_path, routing={"curves_file": str(write(tmp_path, curves))}) as (stage, tab):
+        await open_page(tab, stage.app)
+        told = await tab.run(text("verdict-more"))
+        assert "Since each has its own GPUs, both are used" in told
+        assert "Live traffic has shown too little yet" in told
+        stage.app.drain_backend(Role.BASELINE, draining=True)
+        turn(stage)
+        await tab.until(f"!{text('verdict-more')}.includes('both are used')")
+        assert "Live traffic" not in await tab.run(text("verdict-more"))
 
 
 async def test_one_request_is_told_in_full(browser: Browser, tmp_path: Path) -> None:
