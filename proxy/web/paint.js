@@ -20,7 +20,7 @@ export function axisOf(ink) {
 export const LETTERS = {
   regime: "R", circuit: "C", health: "H", eligible: "E", pin: "P", drain: "D", reload: "F", reload_failed: "F",
   engine_seen: "N", engine_changed: "N", learning: "L", disagreement: "!", caution: "!", started: "S", draining: "S",
-  turn: "T", refusals: "X", refusals_over: "X", failures: "X", failures_over: "X",
+  silent: "H", silent_over: "H", turn: "T", refusals: "X", refusals_over: "X", failures: "X", failures_over: "X",
 };
 
 /** A pattern of slanting lines, the other way round for the baseline: told apart without colour. */
