@@ -4,6 +4,8 @@
 // A level has lasted after so many samples; a small step is told only after more, since quiet traffic is full of them.
 const HOLD = 5;
 const HOLD_SMALL = 8;
+// It is told by the last samples of its first few: answers that began on the level before end meanwhile.
+const LAST = 3;
 // More than this many sequences, and half as much again, are a jump; fewer only where they at least halve or double.
 const JUMP = 1.5;
 const JUMP_SEQUENCES = 4;
@@ -34,14 +36,19 @@ export function steps(loads) {
     }
     const hold = Math.abs(next - level) < JUMP_SEQUENCES ? HOLD_SMALL : HOLD;
     away += 1;
-    if (at + hold > loads.length) break; // what comes next decides
+    if (at + HOLD_SMALL > loads.length) break; // what comes next decides
     const lasting = settled(loads, at, next, hold);
     if (!lasting && !(away >= UNSETTLED && hold === HOLD)) continue;
-    const to = lasting ? middle(loads, at, hold) : next;
+    const to = lasting ? ending(loads, at, next) : next;
     found.push({ at: moved(loads, level, to, at, since), from: level, to });
     [level, near, away, since] = [to, 0, 0, at];
   }
   return found;
+}
+
+function ending(loads, at, level) {
+  const held = settled(loads, at, level, HOLD_SMALL) ? HOLD_SMALL : HOLD;
+  return middle(loads, at + held - LAST, LAST);
 }
 
 function differs(level, next) {
