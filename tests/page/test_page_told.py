@@ -16,6 +16,7 @@ from fakes.stage import Stage, staged
 from fakes.until import until
 
 from proxy.model import Role
+from proxy.routing.curves import SpeedCurve, SpeedPoint
 from proxy.routing.health import Evidence
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -54,7 +55,7 @@ async def test_a_backend_that_gives_nothing_is_a_trouble_before_it_is_down(brows
         stage.app.desk.observe_health(backend, Evidence.MISS)
         turn(stage)
         name = backend.role.value.capitalize()
-        await tab.until(f"{text('notice-lines')}.startsWith('✕ {name} g')")
+        await tab.until(f"{text('notice-lines')}.startsWith('✕ {name} ')")
         assert "1 request waits there" in await tab.run(text("notice-lines"))
         assert "1 request waits there" in await tab.run(text("last"))
         assert "1 request waits there" in await tab.run(text("story"))
@@ -121,3 +122,27 @@ async def test_a_moment_before_the_chart_is_told_as_such(browser: Browser) -> No
             "{ const charts = new Charts(() => []); charts.build(); charts.keep(now() - 7000); })"
         )
         assert "lies before the chart" in await tab.run(text("instant"))
+
+
+async def test_a_curve_goes_on_beyond_its_last_point_as_routing_carries_it_on(browser: Browser) -> None:
+    curves = ({1: 100.0, 8: 400.0, 16: 500.0}, {1: 60.0, 16: 900.0}, {4: 100.0, 8: 400.0}, {5: 250.0})
+    async with shown(browser) as (_, tab):
+        for points in curves:
+            curve = SpeedCurve(tuple(SpeedPoint(*point) for point in points.items()))
+            told = [{"in_flight": at, "tok_s": tok_s} for at, tok_s in points.items()]
+            script = f"import('/web/curvechart.js').then(({{ carried }}) => [17, 32, 90].map((n) => carried({told}, n)))"
+            assert await tab.run(script) == pytest.approx([curve.tok_s(n) for n in (17, 32, 90)])
+
+
+@pytest.mark.parametrize(("in_flight", "gaps"), [(1, []), (0, [[2, 8]])])
+async def test_a_mean_is_drawn_over_silence_only_while_something_runs(
+    browser: Browser, in_flight: int, gaps: list[list[int]]
+) -> None:
+    async with shown(browser) as (_, tab):
+        script = f"""Promise.all([import('/web/store.js'), import('/web/timechart.js')]).then(([{{ store }}, chart]) => {{
+            store.columns.speculative_in_flight = [1, 1, 1, ...Array(5).fill({in_flight}), 1, 1];
+            const same = (value) => value;
+            const u = {{ series: [{{}}, {{ label: "speculative" }}], valToPos: same, posToIdx: same }};
+            return chart.wide(u, 1, 0, 9, [[2, 8]]);
+        }})"""
+        assert await tab.run(script) == gaps
