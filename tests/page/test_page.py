@@ -139,8 +139,8 @@ async def test_a_jump_five_minutes_ago_is_found_and_told(browser: Browser, tmp_p
             history.samples.append((quiet if ago > 300 else busy)._replace(at_s=first.at_s - ago))
         await open_page(tab, stage.app)
         told = (
-            "The load rose from 1 to 30 in flight, and the traffic turned to baseline, 0 % of 12 requests in the 6 s before "
-            "and 100 % of 120 after."
+            "The load rose from 1 to 30 in flight, and the traffic turned to baseline, 0 % of 12 requests in the 6 s "
+            "before and 100 % of 120 after."
         )
         assert told in await tab.run(text("story"))
         await tab.run(

@@ -130,7 +130,9 @@ async def test_a_curve_goes_on_beyond_its_last_point_as_routing_carries_it_on(br
         for points in curves:
             curve = SpeedCurve(tuple(SpeedPoint(*point) for point in points.items()))
             told = [{"in_flight": at, "tok_s": tok_s} for at, tok_s in points.items()]
-            script = f"import('/web/curvechart.js').then(({{ carried }}) => [17, 32, 90].map((n) => carried({told}, n)))"
+            script = (
+                f"import('/web/curvechart.js').then(({{ carried }}) => [17, 32, 90].map((n) => carried({told}, n)))"
+            )
             assert await tab.run(script) == pytest.approx([curve.tok_s(n) for n in (17, 32, 90)])
 
 
@@ -139,7 +141,8 @@ async def test_a_mean_is_drawn_over_silence_only_while_something_runs(
     browser: Browser, in_flight: int, gaps: list[list[int]]
 ) -> None:
     async with shown(browser) as (_, tab):
-        script = f"""Promise.all([import('/web/store.js'), import('/web/timechart.js')]).then(([{{ store }}, chart]) => {{
+        modules = "Promise.all([import('/web/store.js'), import('/web/timechart.js')])"
+        script = f"""{modules}.then(([{{ store }}, chart]) => {{
             store.columns.speculative_in_flight = [1, 1, 1, ...Array(5).fill({in_flight}), 1, 1];
             const same = (value) => value;
             const u = {{ series: [{{}}, {{ label: "speculative" }}], valToPos: same, posToIdx: same }};

@@ -26,7 +26,9 @@ async def tab() -> AsyncIterator[Tab]:
         yield opened
 
 
-def second(speculative: int = 0, baseline: int = 0, *, to: tuple[int, int] | None = None, **more: int) -> dict[str, int]:
+def second(
+    speculative: int = 0, baseline: int = 0, *, to: tuple[int, int] | None = None, **more: int
+) -> dict[str, int]:
     """One second with so many in flight, and requests `to` both, by default as many."""
     requests = (speculative, baseline) if to is None else to
     counts = {"speculative_in_flight": speculative, "baseline_in_flight": baseline, **more}
@@ -89,7 +91,13 @@ async def test_load_that_never_settles_is_told_all_the_same(tab: Tab) -> None:
 
 async def test_the_load_comes_before_the_regime_that_it_led_to_and_nothing_tells_that_again(tab: Tab) -> None:
     seconds = [second(1, to=(2, 0))] * 30 + [second(0, 16, to=(0, 16))] * 30
-    regime = {"kind": "regime", "role": "baseline", "at_s": 30.2, "sentence": "Baseline is favoured now.", "numbers": {}}
+    regime = {
+        "kind": "regime",
+        "role": "baseline",
+        "at_s": 30.2,
+        "sentence": "Baseline is favoured now.",
+        "numbers": {},
+    }
     [[at_s, sentence]] = await found(tab, seconds, [regime])
     assert 30.0 < at_s < 30.2
     assert sentence == "The load rose from 1 to 16 in flight."
