@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fakes.cells import Bench, crossing_at
+from fakes.leaping import leaping
 from fakes.until import until
 
 from proxy.errors import ConfigError
@@ -57,7 +58,8 @@ class Box:
 
 @asynccontextmanager
 async def box(place: Path) -> AsyncIterator[Box]:
-    engines = {role: EmbeddedEngine(EngineOptions(role=role)) for role in ROLES}
+    # Fifty times faster than life, for the run that is a process of its own.
+    engines = {role: EmbeddedEngine(EngineOptions(role=role, time_scale=0.02)) for role in ROLES}
     for engine in engines.values():
         await engine.start()
     targets = {Arm(role.value): ArmTarget(engine.url, EngineKind.SGLANG) for role, engine in engines.items()}
@@ -72,6 +74,13 @@ async def box(place: Path) -> AsyncIterator[Box]:
             await engine.stop()
 
 
+@pytest.fixture(autouse=True)
+def _by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command times itself by the loop, whose clock leaps where nothing is another process."""
+    monkeypatch.setattr(command, "monotonic", lambda: asyncio.get_running_loop().time())
+
+
+@leaping
 async def test_a_run_that_ended_as_it_wrote_its_results_writes_them_when_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +97,7 @@ async def test_a_run_that_ended_as_it_wrote_its_results_writes_them_when_asked_a
         assert await one.run() == 1, "finished now"
 
 
+@leaping
 @pytest.mark.parametrize(
     ("changes", "goes_on"),
     [({"kv_tokens": 7}, True), ({"url": "http://127.0.0.1:1"}, True), ({"version": "0.1"}, False)],
@@ -101,6 +111,7 @@ async def test_engines_that_were_started_again_are_the_same_and_other_ones_are_n
     assert ("the engines are not those" in capsys.readouterr().err) is not goes_on
 
 
+@leaping
 async def test_a_disk_that_takes_no_results_is_told_and_the_run_is_not_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +124,7 @@ async def test_a_disk_that_takes_no_results_is_told_and_the_run_is_not_over(
         assert await one.run() == 0
 
 
+@leaping
 async def test_a_disk_that_takes_no_cell_ends_the_run_without_a_traceback(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,6 +157,7 @@ async def test_a_reader_that_leaves_after_the_first_line_stops_nothing(tmp_path:
         assert Record(one.folder).run.finished  # type: ignore[union-attr]
 
 
+@leaping
 async def test_engines_that_are_away_cost_nothing_of_an_earlier_run(tmp_path: Path) -> None:
     async with box(tmp_path) as one:
         one.begun()
@@ -152,6 +165,7 @@ async def test_engines_that_are_away_cost_nothing_of_an_earlier_run(tmp_path: Pa
     assert len(Record(one.folder).measurements) == 18
 
 
+@leaping
 @pytest.mark.parametrize("twice", [("--context", "1k,1024"), ("--prompts", "mixed,prose,mixed")])
 async def test_what_is_asked_for_twice_is_asked_for_once(tmp_path: Path, twice: tuple[str, str]) -> None:
     async with box(tmp_path) as one:
@@ -159,6 +173,7 @@ async def test_what_is_asked_for_twice_is_asked_for_once(tmp_path: Path, twice: 
         assert await one.run(*twice) == 0
 
 
+@leaping
 async def test_a_budget_that_holds_no_cell_is_named_as_the_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,13 +190,20 @@ async def test_an_interrupt_before_the_first_cell_is_no_failure_of_the_program(t
     urls = {role: f"http://127.0.0.{1 + place}:{port}" for place, role in enumerate(ROLES)}
     config.write_text("backends:\n" + "\n".join(f"  {role}: {{url: '{url}'}}" for role, url in urls.items()) + "\n")
     arguments = ("-m", "proxy", "calibrate", str(config), "--out", str(tmp_path / "found"))
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
-    await until(lambda: bool(asked), within_s=20.0)
-    process.send_signal(signal.SIGINT)
-    _, said = await process.communicate()
-    for writer in asked:
-        writer.close()
-    silent.close()
-    await silent.wait_closed()
+    async with silent:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            # On a machine that has never drawn anything, what draws looks for fonts first.
+            await until(lambda: bool(asked), within_s=60.0, what="its first question")
+            process.send_signal(signal.SIGINT)
+            _, said = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            for writer in asked:
+                writer.close()
     assert b"Traceback" not in said
     assert process.returncode == 130

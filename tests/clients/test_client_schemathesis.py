@@ -91,7 +91,12 @@ async def schemathesis(told: dict[str, Any], folder: Path, port: int, *options: 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(run.communicate(), RUN_WITHIN_S)
+    try:
+        said, _ = await asyncio.wait_for(run.communicate(), RUN_WITHIN_S)
+    finally:
+        if run.returncode is None:
+            run.kill()
+            await run.wait()
     return "" if run.returncode == 0 else said.decode()
 
 

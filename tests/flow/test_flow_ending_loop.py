@@ -13,7 +13,6 @@ with asyncio.Runner(loop_factory=EndingLoop) as runner:
 """
 
 
-def test_a_loop_closes_what_is_open_and_tells_of_it_where_warnings_are_errors() -> None:
+def test_a_loop_closes_what_is_open_and_tells_of_it_though_warnings_are_errors() -> None:
     ended = ran("-W", "error", "-c", LEAVES)
-    assert ended.returncode == 1
-    assert "ResourceWarning: unclosed resource <TCPServer" in ended.stderr
+    assert (ended.returncode, "ResourceWarning: unclosed resource <TCPServer" in ended.stderr) == (0, True)
