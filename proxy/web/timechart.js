@@ -110,7 +110,7 @@ export class TimeChart {
     return {
       ...this.#size(),
       legend: { show: false },
-      padding: [10, axis.size / 4, 0, 0],
+      padding: [10, axis.between / 2, 0, 0],
       cursor: { sync: { key: sync.key, setSeries: false }, drag: { setScale: false, x: false, y: false }, points: { size: 7 }, y: false },
       scales: {
         x: { time: true, range: () => [since(board.span), latest()] },
