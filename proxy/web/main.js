@@ -236,6 +236,7 @@ setInterval(nowAndThen, LOOK_AGAIN_MS / 12);
 setInterval(() => {
   if (at("link").dataset.state === "live" || !length()) return;
   tellGone(silence() >= GONE_S);
+  if (store.gone) unknownStanding();
   tellAges();
   tellLast();
 }, 1000);
