@@ -12,6 +12,10 @@ const JUMP_SEQUENCES = 4;
 const DOUBLE = 2;
 // A window is settled that spans no more than this share of its level, or one sequence.
 const SPREAD = 0.3;
+// One that spans no more than this is steady.
+const STEADY = 0.15;
+// Counts of requests that come by chance spread by their root: steps of less than so many of it are told of steady load.
+const CHANCE = 3;
 // Load that stays away from its level for so many windows without settling is told all the same.
 const UNSETTLED = 8;
 // After so many samples near a level what it has drifted to is the level.
@@ -34,14 +38,15 @@ export function steps(loads) {
       else if (near >= DRIFT) [level, near] = [middle(loads, at - DRIFT + 1, DRIFT), 0];
       continue;
     }
-    const hold = Math.abs(next - level) < JUMP_SEQUENCES ? HOLD_SMALL : HOLD;
     away += 1;
     if (at + HOLD_SMALL > loads.length) break; // what comes next decides
-    const lasting = settled(loads, at, next, hold);
-    if (!lasting && !(away >= UNSETTLED && hold === HOLD)) continue;
+    const lasting = settled(loads, at, next, HOLD);
     const to = lasting ? ending(loads, at, next) : next;
-    found.push({ at: moved(loads, level, to, at, since), from: level, to });
-    [level, near, away, since] = [to, 0, 0, at];
+    const first = moved(loads, level, to, at, since);
+    const told = differs(level, to) && (chance(level, to) ? steady(loads, level, first, to, at) : lasting || away >= UNSETTLED);
+    if (!told && away < DRIFT) continue;
+    if (told) found.push({ at: first, from: level, to });
+    [level, near, away, since] = [told ? to : middle(loads, at - DRIFT + 1, DRIFT), 0, 0, at];
   }
   return found;
 }
@@ -57,9 +62,18 @@ function differs(level, next) {
   return low >= 1 ? high >= low * DOUBLE : high >= DOUBLE;
 }
 
-function settled(loads, at, level, hold) {
+function settled(loads, at, level, hold, spread = SPREAD) {
   const window = loads.slice(at, at + hold);
-  return Math.max(...window) - Math.min(...window) <= Math.max(1, level * SPREAD);
+  return Math.max(...window) - Math.min(...window) <= Math.max(1, level * spread);
+}
+
+/** Whether requests that come by chance make such a step now and then. */
+const chance = (level, next) => Math.abs(next - level) < CHANCE * Math.sqrt(Math.max(level, next));
+
+/** Whether load that hardly moved went to another one that hardly moves: chance does not do that. */
+function steady(loads, level, first, next, at) {
+  const hold = Math.abs(next - level) < JUMP_SEQUENCES ? HOLD_SMALL : HOLD;
+  return first >= hold && settled(loads, first - hold, level, hold, STEADY) && settled(loads, at, next, hold, STEADY);
 }
 
 /** The first sample after the last one that was still on the old level. */

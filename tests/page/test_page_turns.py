@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -81,6 +82,24 @@ async def test_a_level_that_is_drained_to_and_wavers_a_little_is_still_the_one_i
 async def test_small_loads_that_come_and_go_are_no_steps(tab: Tab) -> None:
     quiet = [0, 1, 1, 0, 1, 2, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2, 3, 2, 1, 1, 0, 0, 1, 1, 2, 2, 1, 1, 1, 0, 0] * 3
     assert await found(tab, map(second, quiet)) == []
+
+
+async def test_requests_that_come_by_chance_make_few_steps_and_a_jump_among_them_is_told(tab: Tab) -> None:
+    chance = random.Random(3)
+
+    def waver(rate: float, seconds: int) -> list[int]:
+        """What is in flight when requests of five seconds on average come by chance."""
+        loads = [0] * seconds
+        for second_ in range(seconds * 10):
+            if chance.random() < rate / 10:
+                ends_s = second_ / 10 + chance.expovariate(0.2)
+                for at in range(second_ // 10, min(seconds, int(ends_s) + 1)):
+                    loads[at] += 1
+        return loads
+
+    assert len(await found(tab, map(second, waver(1.0, 1200)))) <= 6
+    told = await found(tab, map(second, waver(0.5, 200)[20:] + waver(9.0, 120)[20:]))
+    assert any(175 <= at_s <= 185 and "The load rose" in sentence for at_s, sentence in told)
 
 
 async def test_load_that_never_settles_is_told_all_the_same(tab: Tab) -> None:
