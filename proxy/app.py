@@ -30,6 +30,7 @@ from proxy.plan import body_rules, connection_rules, engines, line_rules, patien
 from proxy.protocol.fields import raw
 from proxy.reading import present, read, unlooked
 from proxy.relay import Relay
+from proxy.telling.figures import count
 from proxy.tracing import Tracing
 from proxy.watch import Watch
 from proxy.wire import ports
@@ -224,10 +225,12 @@ class App:
         self._adopt(settings)
         for section, port in self._tls.items():
             port.context, port.handshake_s = contexts[section], settings.listen.head_timeout_s
-        self.reload_failed = False
+        mended, self.reload_failed = self.reload_failed, False
         self.metrics.reloaded(accepted=True)
         self.logger.info("config_reloaded", changes=changes)
-        self.watch.note("reload", f"The configuration was taken over: {'; '.join(changes) or 'nothing has changed'}.")
+        told = "; ".join(changes) or "nothing has changed"
+        again = ", and the file is right again" if mended else ""
+        self.watch.note("reload", f"The configuration was taken over: {told}{again}.", mended=float(mended))
         self._caution()
         return True, changes
 
@@ -267,7 +270,7 @@ class App:
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": self._learning(),
             "sentence": telling.now(now),
-            "troubles": [each._asdict() for each in telling.troubles(now)],
+            "troubles": [each._asdict() for each in self.watch.troubles(telling.troubles(now))],
             "verdict": config.sentences(sources.curves),
             "dropped_in_flight": self._dropped(),
             **{name: getattr(reading, name) for name in READING},
@@ -362,7 +365,8 @@ class App:
         self.reload_failed = True
         self.metrics.reloaded(accepted=False)
         self.logger.error("config_rejected", problems=problems)
-        self.watch.note("reload_failed", f"A changed configuration was refused, the old one holds: {problems[0]}")
+        more = f", and {count(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
+        self.watch.note("reload_failed", f"A changed configuration was refused, the old one holds: {problems[0]}{more}")
         return False, problems
 
     async def _listen_admin(self, host: str, port: int) -> int:

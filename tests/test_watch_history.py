@@ -165,3 +165,16 @@ def test_a_failover_a_second_later_is_made_good_and_no_second_counts_below_nothi
     for _ in range(2):
         bench.end(SPECULATIVE)
     assert bench.second().speculative_requests == 1
+
+
+def test_requests_that_went_where_their_client_or_a_rule_sent_them_are_counted_apart() -> None:
+    bench = Bench()
+    bench.end(SPECULATIVE)
+    bench.second()
+    place = bench.rig.assign()
+    bench.metrics.decided(place.decision._replace(reason=Reason.RULE))
+    bench.end(BASELINE)
+    bench.end(SPECULATIVE)
+    sample = bench.second()
+    assert (sample.named, sample.ruled) == (2, 1)
+    assert (bench.second().named, bench.second().ruled) == (0, 0)

@@ -1,12 +1,8 @@
-"""Entries are bounded whatever they quote, and can be written as JSON; and what of the state is no news."""
-
-from dataclasses import fields
+"""Entries are bounded whatever they quote, and can be written as JSON."""
 
 import orjson
 
-from proxy.metrics import BackendReading, Reading
 from proxy.watch.journal import MAX_CHARACTERS, MAX_ENTRIES, Entry, Journal
-from proxy.watch.watch import steady
 
 
 def test_a_sentence_and_its_words_are_cut_and_such_as_json_can_carry() -> None:
@@ -25,10 +21,3 @@ def test_short_entries_stay_as_they_are_and_all_are_counted() -> None:
         journal.write(entry)
     assert set(map(str, journal.entries)) == {str(entry)}
     assert (len(journal.entries), journal.written) == (MAX_ENTRIES, MAX_ENTRIES + 1)
-
-
-def test_an_age_that_grows_is_no_change_of_state() -> None:
-    ages = [each.name for each in (*fields(Reading), *fields(BackendReading)) if each.name.endswith("age_s")]
-    young, old = ({"backends": [dict.fromkeys(ages, age_s)], "ready": True} for age_s in (1.0, 2.0))
-    assert len(ages) == 4
-    assert steady(young) == steady(old) != steady({**old, "ready": False})

@@ -201,8 +201,9 @@ class Metrics:
 
     def totals(self) -> Totals:
         """Sums since the start."""
-        served = dict.fromkeys(ROLE, 0)
+        served, by = dict.fromkeys(ROLE, 0), Counter[str]()
         for (role, reason), count in self._decisions.counted():
+            by[reason] += count
             if role in served:
                 served[role] += count
                 if reason == Reason.FAILOVER:  # the other one did not serve it
@@ -216,7 +217,7 @@ class Metrics:
             count for (_, outcome, _), count in self._requests.counted() if outcome == Outcome.FAILED_AFTER_COMMIT
         )
         speculative, baseline = (self._role_totals(role, served[role]) for role in ROLE)
-        return Totals(speculative, baseline, failed.total(), refused.total(), broken, failed, refused)
+        return Totals(speculative, baseline, failed.total(), refused.total(), broken, failed, refused, *_apart(by))
 
     def _role_totals(self, role: str, requests: int) -> RoleTotals:
         tokens = self._tokens.cell((role, "completion"))[0]
@@ -268,6 +269,11 @@ class Metrics:
             ttft=self._ttft.cell(own),
             tpot=self._tpot.cell(own),
         )
+
+
+def _apart(by: Counter[str]) -> tuple[int, int]:
+    """Decisions that the policy had no part in: those by the client's header, and those by a rule."""
+    return by[Reason.HEADER], by[Reason.RULE]
 
 
 def _time(cells: _Cells, facts: RequestFacts) -> None:

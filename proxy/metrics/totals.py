@@ -33,7 +33,7 @@ class RoleTotals(NamedTuple):
 class Totals(NamedTuple):
     """Everything since the start. `failures` are requests that a backend or the proxy itself failed; `refused` those
     that the proxy turned away. `broken` of the failures broke after their answer had begun; `failed_by` and
-    `refused_by` count by code."""
+    `refused_by` count by code. `named` are the decisions by the client's header, `ruled` those by a rule."""
 
     speculative: RoleTotals
     baseline: RoleTotals
@@ -42,3 +42,5 @@ class Totals(NamedTuple):
     broken: int
     failed_by: dict[str, int]
     refused_by: dict[str, int]
+    named: int = 0
+    ruled: int = 0

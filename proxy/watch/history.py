@@ -27,6 +27,7 @@ MIN_APART_S = 0.5
 class Sample(NamedTuple):
     """One step. `at_s` is monotonic seconds, told as unix ones; counts are sequences, as in the status; requests,
     failures and refusals are those of the step, and so are the means of TTFT and TPOT (None: no answer told one).
+    `named` of the requests went where their client's header, `ruled` where a rule sent them, whatever the policy says.
     Speeds are output tok/s, by the engine's own count where it has one, else by the answers that ended in the step."""
 
     at_s: float
@@ -47,6 +48,8 @@ class Sample(NamedTuple):
     baseline_tpot_s: float | None
     failures: int
     refused: int
+    named: int = 0
+    ruled: int = 0
 
 
 COLUMNS = Sample._fields
@@ -92,6 +95,8 @@ class History:
             _mean(other.tpot_s, other.tpots),
             totals.failures - last.failures,
             totals.refused - last.refused,
+            totals.named - last.named,
+            totals.ruled - last.ruled,
         )
         self.samples.append(sample)
         self.last, self._last_at_s = totals, now_s

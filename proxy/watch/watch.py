@@ -14,8 +14,8 @@ from proxy.metrics import Metrics
 from proxy.model import Change, CircuitState, DecisionRecord, EngineFacts, RequestFacts, Role
 from proxy.protocol.agreement import Disagreement
 from proxy.routing.out import Out
-from proxy.telling import why_out
-from proxy.watch import sentences
+from proxy.telling import Trouble, why_out
+from proxy.watch import sentences, silence
 from proxy.watch.bursts import Bursts
 from proxy.watch.due import Due
 from proxy.watch.history import STEP_S, History, Sample, row
@@ -41,6 +41,7 @@ class Watch:
         self._status = status
         self._keeper: asyncio.Task[None] | None = None
         self._eligible: dict[str, bool] = {}
+        self._silent: set[str] = set()  # urls
         self._engines: dict[str, EngineFacts] = {}
         self._disagreements: tuple[str, ...] = ()
         self._told = 0  # entries of the journal that readers have had
@@ -123,6 +124,11 @@ class Watch:
         offset_s = self.offset_s()
         return [(record.at_s + offset_s, record) for record in self._desk.ring]
 
+    def troubles(self, found: list[Trouble]) -> list[Trouble]:
+        """These and the backends that are silent, the worst first."""
+        found = [*silence.troubles(self._desk.backends, self._desk.clock()), *found]
+        return sorted(found, key=lambda each: (each.code != "not_ready", not each.severe))
+
     def settled(self, request_id: str) -> RequestFacts | None:
         """What a request ended with, while that is remembered."""
         found = self._desk.settled.of(request_id)
@@ -141,6 +147,7 @@ class Watch:
         for entry in self._bursts.look(self.history.last, sample.at_s):
             self.journal.write(entry)
         self._look_who_is_eligible()
+        self._look_who_is_silent()
         try:
             if self.stream.readers:
                 self.stream.publish(self._news(sample))
@@ -185,3 +192,12 @@ class Watch:
                 why = why_out(backend.out(desk.plan.breaker, now_s) or (None if closed else Out.CIRCUIT_OPEN))
                 what = "takes requests again" if eligible else f"takes no requests: it {why}"
                 self.note("eligible", f"{name} {what}.", backend.role, eligible=float(eligible))
+
+    def _look_who_is_silent(self) -> None:
+        now_s, before = self._desk.clock(), self._silent
+        self._silent = {each.url for each in self._desk.backends if silence.silent(each)}
+        for backend in self._desk.backends:
+            if backend.url in self._silent - before:
+                self.note("silent", silence.said(backend, now_s), backend.role)
+            elif backend.url in before - self._silent and backend.health.up:
+                self.note("silent_over", f"{backend.role.value.capitalize()} gives answers again.", backend.role)

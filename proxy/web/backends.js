@@ -7,7 +7,7 @@ import { figure, pace, percent, ROLES, several, span } from "./words.js";
 
 const FIELDS = [
   ["Sequences in flight", inFlight],
-  ["Requests", (backend) => figure(backend.requests)],
+  ["Requests in flight", (backend) => figure(backend.requests)],
   ["Circuit", (backend) => `${backend.circuit.replace("_", " ")}${backend.circuit_age_s === null ? "" : `, since ${span(backend.circuit_age_s)}`}`],
   ["Oldest request", (backend) => (backend.oldest_s > 0 ? span(backend.oldest_s) : "none")],
   ["By the engine's own count", engineCount],

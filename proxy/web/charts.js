@@ -2,7 +2,7 @@
 
 import { at, make, say } from "./dom.js";
 import { TimeChart } from "./timechart.js";
-import { latest, length, mean, nearest, store, total } from "./store.js";
+import { latest, length, mean, nearest, now, since, store, total } from "./store.js";
 import { ago, clock, duration, figure, percent, several } from "./words.js";
 
 // Requests a second are counted over so many samples: single seconds jump too much to be read.
@@ -122,7 +122,7 @@ export class Charts {
 
   #read() {
     const at_s = this.pointing ?? this.kept;
-    say(at("instant"), at_s === null || !length() ? this.hint : moment(at_s));
+    say(at("instant"), at_s === null || !length() ? this.hint : at_s < since(this.span) ? before(at_s) : moment(at_s));
     at("instant").classList.toggle("quiet", at_s === null);
   }
 
@@ -137,6 +137,8 @@ export class Charts {
   }
 }
 
+const before = (at_s) => `${clock(at_s)}, ${ago(now() - at_s)}, lies before the chart: its history begins at ${clock(store.columns.at_s[0])}.`;
+
 /** One moment in words. */
 function moment(at_s) {
   const index = nearest(at_s);
@@ -147,7 +149,7 @@ function moment(at_s) {
   const speeds = ["speculative", "baseline"].map((role) => `${role} ${figure(mean(`${role}_tok_s`, index - 4, index + 1))}`);
   const waiting = value("waiting") ? `, ${several(value("waiting"), "request")} waiting` : "";
   return (
-    `${clock(value("at_s"))}, ${ago(latest() - value("at_s"))}: ${value("speculative_in_flight")} in flight on speculative, ` +
+    `${clock(value("at_s"))}, ${ago(now() - value("at_s"))}: ${value("speculative_in_flight")} in flight on speculative, ` +
     `${value("baseline_in_flight")} on baseline${waiting}${split}; output tok/s ${speeds.join(", ")}.`
   );
 }

@@ -9,7 +9,19 @@ import { figure, ROLES } from "./words.js";
 const SEEN = 900; // samples that are shown as dots: a quarter of an hour
 const NOW = 5; // samples that make an operating point
 const APART = 0.01; // a learned curve that nowhere differs by more is the measured one to any eye
+const STEPS = 12; // a curve beyond its last point is drawn in so many pieces
 const POWERS = Array.from({ length: 16 }, (_, power) => 2 ** power);
+
+/** Output tok/s beyond the last point, as routing/curves.py carries them on: the time of a step goes on straight through
+ * the last two points, and never falls. One point alone tells no slope. */
+export function carried(points, in_flight) {
+  if (points.length < 2) return points[0].tok_s;
+  let longest = 0;
+  const steps = points.map((point) => (longest = Math.max(longest, point.in_flight / point.tok_s)));
+  const [[one, two], [first, second]] = [points.slice(-2), steps.slice(-2)];
+  const slope = Math.max(0, second - first) / (two.in_flight - one.in_flight);
+  return in_flight / (second + slope * (in_flight - two.in_flight));
+}
 
 export class CurveChart {
   constructor(element) {
@@ -91,7 +103,7 @@ export class CurveChart {
     const taught = store.curves.learned ? "Dotted ones appear where live traffic has shown other speeds since: routing goes by them. " : "";
     const intervals = ROLES.some((role) => (this.#measured?.[role] ?? []).some((point) => point.low !== null));
     const dated = store.curves.measured_at.slice(0, 16).replace("T", " ");
-    return `Lines are the speeds in routing.curves_file (${dated})${intervals ? ", whiskers their intervals" : ""}. ${taught}Small shapes are what the last quarter of an hour has shown, large ones now. ${about}`;
+    return `Lines are the speeds in routing.curves_file (${dated})${intervals ? ", whiskers their intervals" : ""}; the thin dotted ends carry on what was measured, as routing does. ${taught}Small shapes are what the last quarter of an hour has shown, large ones now. ${about}`;
   }
 
   #data() {
@@ -105,7 +117,7 @@ export class CurveChart {
   #range() {
     const [xs] = this.#data();
     const seen = ROLES.flatMap((role) => (store.columns[`${role}_in_flight`] ?? []).slice(-SEEN));
-    return [0.8, Math.max(xs.at(-1), 8, ...seen) * 1.2];
+    return [0.7, Math.max(xs.at(-1), 8, ...seen) * 1.2];
   }
 
   #most() {
@@ -160,11 +172,12 @@ export class CurveChart {
     const spot = (x, y) => [u.valToPos(x, "x", true), u.valToPos(y, "y", true)];
     context.save();
     context.beginPath();
-    context.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    context.rect(bbox.left - 9 * ratio, bbox.top, bbox.width + 9 * ratio, bbox.height); // a large shape may stand at its edge
     context.clip();
     for (const role of ROLES) {
       const colour = this.ink[role];
       this.#whiskers(context, spot, role, colour, ratio);
+      this.#beyond(context, spot, role, colour, ratio);
       context.globalAlpha = 0.3;
       const counts = (store.columns[`${role}_in_flight`] ?? []).slice(-SEEN);
       const speeds = (store.columns[`${role}_tok_s`] ?? []).slice(-SEEN);
@@ -175,7 +188,7 @@ export class CurveChart {
     }
     for (const role of ROLES) {
       const point = this.points?.[role];
-      if (point) shape(context, role, ...spot(Math.max(point.in_flight, 0.82), point.tok_s), 8 * ratio, { colour: this.ink[role], paper: this.ink.ink });
+      if (point) shape(context, role, ...spot(Math.max(point.in_flight, 0.72), point.tok_s), 8 * ratio, { colour: this.ink[role], paper: this.ink.ink });
     }
     context.restore();
   }
@@ -194,6 +207,26 @@ export class CurveChart {
       context.lineTo(x, bottom);
       context.stroke();
     }
+  }
+
+  /** What routing goes by beyond the last point that was measured. */
+  #beyond(context, spot, role, colour, ratio) {
+    const points = this.#measured?.[role] ?? [];
+    if (!points.length) return;
+    context.save();
+    context.strokeStyle = colour;
+    context.lineWidth = ratio;
+    context.setLineDash([2 * ratio, 3 * ratio]);
+    context.beginPath();
+    const [from, to] = [points.at(-1).in_flight, this.#range()[1]];
+    for (let step = 0; step <= STEPS; step += 1) {
+      const in_flight = from * (to / from) ** (step / STEPS);
+      const place = spot(in_flight, carried(points, in_flight));
+      if (step) context.lineTo(...place);
+      else context.moveTo(...place);
+    }
+    context.stroke();
+    context.restore();
   }
 
   #size() {

@@ -2,19 +2,19 @@
 
 import { at, make, say } from "./dom.js";
 import { LETTERS } from "./paint.js";
-import { latest, store } from "./store.js";
+import { now, store } from "./store.js";
 import { turns } from "./turns.js";
 import { ago, clock } from "./words.js";
 
 // What changes where requests go.
 const MOVES = new Set(["regime", "circuit", "health", "eligible", "pin", "drain", "reload", "learning", "started", "draining", "reload_failed",
-  "refusals", "refusals_over", "failures", "failures_over"]);
+  "refusals", "refusals_over", "failures", "failures_over", "silent", "silent_over"]);
 const MAX_SHOWN = 100;
 const WORDS = {
   regime: "regime", circuit: "circuit", health: "health", eligible: "eligible", pin: "pin", drain: "drain",
   refusals: "refused", refusals_over: "refused", failures: "failed", failures_over: "failed",
   reload: "configuration", reload_failed: "configuration refused", engine_seen: "engine", engine_changed: "engine changed",
-  learning: "learning", disagreement: "warning", caution: "warning", started: "start", draining: "stop", turn: "seen in the charts",
+  silent: "silent", silent_over: "silent", learning: "learning", disagreement: "warning", caution: "warning", started: "start", draining: "stop", turn: "seen in the charts",
 };
 
 let found = [];
@@ -29,9 +29,9 @@ export function marked() {
   return [...store.entries.filter(moves), ...found].sort((one, two) => one.at_s - two.at_s);
 }
 
-// A reload of an unchanged file has moved nothing.
+// A reload of an unchanged file has moved nothing, but for one that ends what a refused one had begun.
 function moves(entry) {
-  if (entry.kind === "reload" && entry.sentence.includes("nothing has changed")) return false;
+  if (entry.kind === "reload" && !entry.numbers.mended && entry.sentence.includes("nothing has changed")) return false;
   return MOVES.has(entry.kind) || entry.kind === "engine_changed";
 }
 
@@ -44,7 +44,7 @@ export function tellLists(choose) {
 
 /** How long ago is said anew, without new lines. */
 export function tellAges() {
-  for (const element of document.querySelectorAll("[data-ago]")) say(element, ago(latest() - Number(element.dataset.ago)));
+  for (const element of document.querySelectorAll("[data-ago]")) say(element, ago(now() - Number(element.dataset.ago)));
 }
 
 function fill(list, entries, choose, none) {
@@ -61,7 +61,7 @@ function line(entry, choose) {
     { class: `entry ${entry.kind}` },
     make("span", { class: "letter", "aria-hidden": "true", text: LETTERS[entry.kind] ?? "·" }),
     when,
-    make("span", { class: "quiet age", "data-ago": entry.at_s, text: ago(latest() - entry.at_s) }),
+    make("span", { class: "quiet age", "data-ago": entry.at_s, text: ago(now() - entry.at_s) }),
     make("span", { class: "kind", text: WORDS[entry.kind] ?? entry.kind }),
     make("span", { class: "what", text: entry.sentence }),
   );

@@ -7,16 +7,20 @@ import { CurveChart } from "./curvechart.js";
 import { beginDecisions, tellDecisions, tellHeads, tellRate } from "./decisions.js";
 import { at, named, say } from "./dom.js";
 import { follow, get } from "./feed.js";
+import { tellGone } from "./gone.js";
 import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
 import { beginNotices, tellNotices, unknownStanding } from "./notices.js";
-import { add, decide, fill, freshen, latest, length, note, setBack, store, total } from "./store.js";
+import { add, decide, fill, freshen, length, note, now, setBack, silence, store, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
 import { ROLES, ago, figure, percent, several, span } from "./words.js";
 
 // The curves change by reloads and by learning; the settings by reloads. To compare them with their file costs the proxy
 // as much as a quarter of a minute of the stream, so that a page that nobody sees does not ask.
 const LOOK_AGAIN_MS = 60_000;
+
+// A reload of the page's connection takes a second or two.
+const GONE_S = 3;
 
 let lookedAt = 0;
 const charts = new Charts(marked);
@@ -74,12 +78,12 @@ function tellSentence(sentence) {
 function tellMoment() {
   const end = length();
   const tokens = (role) => figure(store.columns[`${role}_tok_s`]?.at(-1));
-  const now = (name) => store.columns[name]?.at(-1) ?? 0;
+  const last = (name) => store.columns[name]?.at(-1) ?? 0;
   const { state } = store;
   const facts = [
-    [`${figure(now("speculative_in_flight"))} in flight`, `${tokens("speculative")} tok/s`],
-    [`${figure(now("baseline_in_flight"))} in flight`, `${tokens("baseline")} tok/s`],
-    [several(now("waiting"), "request"), ""],
+    [`${figure(last("speculative_in_flight"))} in flight`, `${tokens("speculative")} tok/s`],
+    [`${figure(last("baseline_in_flight"))} in flight`, `${tokens("baseline")} tok/s`],
+    [several(last("waiting"), "request"), ""],
     [state.pinned ?? state.policy, regime(state)],
   ];
   facts.forEach(([value, more], index) => {
@@ -100,8 +104,12 @@ function tellShare(end) {
   at("share").children[0].style.transform = `scaleX(${all ? 1 : 0})`;
   at("share").children[1].style.transform = `scaleX(${all ? ours / all : 0})`;
   say(at("share-words"), all ? `Of ${several(all, "request")} in the last minute ${percent(ours / all)} went to speculative, ${percent(theirs / all)} to baseline.` : "No request in the last minute.");
+  tellLast();
+}
+
+function tellLast() {
   const last = marked().filter((entry) => !entry.seen).at(-1);
-  say(at("last"), last ? `Last change, ${ago(latest() - last.at_s)}: ${last.sentence}` : "");
+  say(at("last"), last ? `Last change, ${ago(now() - last.at_s)}: ${last.sentence}` : "");
 }
 
 function regime(state) {
@@ -151,9 +159,13 @@ const hear = {
     decide(told);
     if (!document.hidden) tellDecisions();
   },
+  // It comes after the row and the entries of its turn: every part is told anew, so that none contradicts another.
   state(state) {
     store.state = state;
-    if (!document.hidden) tellState();
+    if (document.hidden) return;
+    tellState();
+    tellMoment();
+    tellLists(choose);
   },
 };
 
@@ -221,6 +233,13 @@ beginDecisions();
 beginNotices();
 beginSettings();
 setInterval(nowAndThen, LOOK_AGAIN_MS / 12);
+setInterval(() => {
+  if (at("link").dataset.state === "live" || !length()) return;
+  tellGone(silence() >= GONE_S);
+  if (store.gone) unknownStanding();
+  tellAges();
+  tellLast();
+}, 1000);
 follow({
   look,
   show,
@@ -228,6 +247,7 @@ follow({
   link(state, words) {
     at("link").dataset.state = state;
     say(at("link"), words);
+    if (state === "live" && store.gone) tellGone(false);
     if (state === "broken") unknownStanding();
     else if (store.state) at("notices").dataset.key = "-";
   },

@@ -10,17 +10,21 @@ export function colours() {
 
 const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
 
-/** How axes look, in the size of the page's text: `size` is the width of one at the side, `height` of one below. */
-export function axisOf(ink) {
+// A chart that is narrower than this has room for lines only where its axis takes less.
+const NARROW = 450;
+
+/** How axes look, in the size of the page's text, on a chart so many pixels wide: `size` is the width of one at the side,
+ * `height` of one below, `between` what two instants need. */
+export function axisOf(ink, width = NARROW) {
   const look = { stroke: ink.quiet, grid: { stroke: ink.grid, width: 1 }, ticks: { show: false } };
-  return { ...look, font: `${rem() * 0.78}px system-ui, sans-serif`, size: rem() * 3.8, height: rem() * 1.7, gap: rem() * 0.3 };
+  return { ...look, font: `${rem() * 0.78}px system-ui, sans-serif`, size: rem() * (width < NARROW ? 2.9 : 3.8), between: rem() * 4.1, height: rem() * 1.7, gap: rem() * 0.3 };
 }
 
 /** The letter by which a mark is read without colour, by the kind of its entry. */
 export const LETTERS = {
   regime: "R", circuit: "C", health: "H", eligible: "E", pin: "P", drain: "D", reload: "F", reload_failed: "F",
   engine_seen: "N", engine_changed: "N", learning: "L", disagreement: "!", caution: "!", started: "S", draining: "S",
-  turn: "T", refusals: "X", refusals_over: "X", failures: "X", failures_over: "X",
+  silent: "H", silent_over: "H", turn: "T", refusals: "X", refusals_over: "X", failures: "X", failures_over: "X",
 };
 
 /** A pattern of slanting lines, the other way round for the baseline: told apart without colour. */
@@ -121,16 +125,14 @@ export function marks(u, entries, ink, letters) {
   context.restore();
 }
 
-/** The name of a level at its left end, over its line. */
+/** The name of a level at its left end, above its line. */
 export function level(u, value, name, ink) {
   if (value === null || value === undefined) return;
   const { ctx: context, bbox } = u;
   context.save();
   context.font = `${rem() * 0.78 * devicePixelRatio}px system-ui, sans-serif`;
   const words = `${name} ${value}`;
-  const [left, height] = [bbox.left + 4 * devicePixelRatio, rem() * 0.85 * devicePixelRatio];
-  context.fillStyle = ink.paper;
-  context.fillRect(left, u.valToPos(value, "y", true) - 4 * devicePixelRatio - height, context.measureText(words).width, height * 1.1);
+  const left = bbox.left + 4 * devicePixelRatio;
   context.fillStyle = ink.bound;
   context.textAlign = "left";
   context.textBaseline = "alphabetic";

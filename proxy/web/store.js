@@ -4,6 +4,7 @@ const MAX_SAMPLES = 1800;
 // As many decisions as a person looks back over; at ten thousand a minute the stream shows twenty a second.
 const MAX_DECISIONS = 200;
 const MAX_ENTRIES = 500;
+const ROOM_S = 8;
 
 export const store = {
   columns: {},
@@ -14,12 +15,15 @@ export const store = {
   decided: 0,
   entries: [],
   step_s: 1,
+  heardAt: null, // of this page's clock, when the last row came
+  gone: false, // nothing comes any more
 };
 
 /** Begin with a history as /history tells it. */
 export function fill(history) {
   store.names = history.columns;
   store.step_s = history.step_s;
+  store.heardAt = performance.now();
   store.columns = Object.fromEntries(history.columns.map((name, at) => [name, history.samples.map((row) => row[at])]));
 }
 
@@ -29,6 +33,7 @@ export const setBack = (row) => row[0] < (store.columns.at_s?.at(-1) ?? 0) - 2 *
 /** Add a row; one that is no newer than the last is not. */
 export function add(row) {
   const instants = store.columns.at_s;
+  store.heardAt = performance.now();
   if (!instants || row[0] <= (instants.at(-1) ?? 0)) return false;
   store.names.forEach((name, at) => {
     const column = store.columns[name];
@@ -64,10 +69,17 @@ export const length = () => store.columns.at_s?.length ?? 0;
 /** The last instant in unix seconds, by the proxy's clock. */
 export const latest = () => store.columns.at_s?.at(-1) ?? Date.now() / 1000;
 
-/** From when on a span of time is drawn: as far back as is known, two minutes at least. */
+/** Now, by the proxy's clock: it goes on by ours where nothing comes. */
+export const now = () => latest() + (store.gone ? silence() : 0);
+
+/** For how many seconds nothing has come. */
+export const silence = () => (performance.now() - store.heardAt) / 1000;
+
+/** From when on a span of time is drawn: as far back as is known, two minutes at least. What is told of a start comes
+ * shortly before the first row, and has room. */
 export function since(span) {
   const first = store.columns.at_s?.[0] ?? latest();
-  return Math.max(latest() - span, Math.min(first, latest() - 120));
+  return Math.max(latest() - span, Math.min(first - ROOM_S, latest() - 120));
 }
 
 /** The index of the sample nearest to an instant. */

@@ -8,6 +8,8 @@ import { latest, length, nearest, since, store } from "./store.js";
 const DASHES = { speculative: [], baseline: [7, 4], bound: [12, 3, 2, 3], smoothed: [2, 3], quiet: [1, 3] };
 // Means come with answers that end: a few seconds without any are no gap.
 const GAP_S = 15;
+// Samples with nothing in flight that make a gap: between two short requests there may be one.
+const IDLE = 3;
 // Of so many values this share is usual, and what is so many times above is far.
 const MIN_VALUES = 20;
 const USUAL = 0.97;
@@ -104,18 +106,18 @@ export class TimeChart {
 
   #options() {
     const { ink, definition, board } = this;
-    const axis = axisOf(ink);
+    const axis = axisOf(ink, this.plot.clientWidth);
     return {
       ...this.#size(),
       legend: { show: false },
-      padding: [10, axis.size / 2, 0, 0],
+      padding: [10, axis.between / 2, 0, 0],
       cursor: { sync: { key: sync.key, setSeries: false }, drag: { setScale: false, x: false, y: false }, points: { size: 7 }, y: false },
       scales: {
         x: { time: true, range: () => [since(board.span), latest()] },
         y: { range: (_, __, most) => [0, Math.max(definition.least, this.#top(most ?? 0) * 1.12)] },
       },
       axes: [
-        { ...axis, space: axis.size * 1.25, size: axis.height, values: (_, splits) => splits.map((at_s) => time(at_s)) },
+        { ...axis, space: axis.between, size: axis.height, values: (_, splits) => splits.map((at_s) => time(at_s)) },
         { ...axis, values: (_, splits) => splits.map((value) => definition.axis(value)) },
       ],
       series: [
@@ -131,6 +133,7 @@ export class TimeChart {
         })),
       ],
       hooks: {
+        drawAxes: [(u) => this.#levels(u)],
         draw: [(u) => this.#paint(u)],
         setCursor: [(u) => this.#pointed(u)],
       },
@@ -140,11 +143,15 @@ export class TimeChart {
   #paint(u) {
     const { board, ink, definition } = this;
     if (definition.strip) strip(u, store.columns.at_s ?? [], definition.strip(store.columns), ink);
-    definition.lines.forEach((line, at) => {
-      if (line.style === "bound" && u.series[at + 1].show) level(u, this.series[at].at(-1), line.label, ink);
-    });
     marks(u, board.entries(), ink, Boolean(definition.tall));
     if (board.kept !== null) kept(u, board.kept, ink);
+  }
+
+  /** The names of levels, below the lines: a name hides none. */
+  #levels(u) {
+    this.definition.lines.forEach((line, at) => {
+      if (line.style === "bound" && u.series[at + 1].show) level(u, this.series[at].at(-1), line.label, this.ink);
+    });
   }
 
   #pointed(u) {
@@ -195,10 +202,12 @@ export class TimeChart {
   }
 }
 
-// A line goes on over what is not known for some seconds, and breaks over more.
-function wide(u, _, __, ___, gaps) {
+// A line goes on over what is not known for some seconds, and breaks over more, and where nothing was asked for.
+export function wide(u, series, _, __, gaps) {
   const most = u.valToPos(GAP_S, "x", true) - u.valToPos(0, "x", true);
-  return gaps.filter(([from, to]) => to - from > most);
+  const counts = store.columns[`${u.series[series].label}_in_flight`] ?? [];
+  const idle = (from, to) => counts.slice(u.posToIdx(from, true), u.posToIdx(to, true)).filter((count) => count === 0).length;
+  return gaps.filter(([from, to]) => to - from > most || idle(from, to) >= IDLE);
 }
 
 function time(at_s) {

@@ -1,0 +1,151 @@
+"""The parts of the page tell one state: a frozen engine, a proxy that is gone, a file that was wrong and is mended."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from fakes.browser import Browser, Tab, browsing
+from fakes.curves import measured, write
+from fakes.held import Held
+from fakes.pages import need_browser, open_page, text
+from fakes.raw import RawClient, chat, request
+from fakes.stage import Stage, staged
+from fakes.until import until
+
+from proxy.model import Role
+from proxy.routing.curves import SpeedCurve, SpeedPoint
+from proxy.routing.health import Evidence
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    need_browser()
+    async with browsing() as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def shown(browser: Browser, **sections: Any) -> AsyncIterator[tuple[Stage, Tab]]:
+    async with staged(**sections) as stage, browser.tab() as tab:
+        await open_page(tab, stage.app)
+        yield stage, tab
+
+
+def turn(stage: Stage, times: int = 1) -> None:
+    """So many seconds pass at once."""
+    for _ in range(times):
+        stage.app.watch.turn()
+
+
+async def test_a_backend_that_gives_nothing_is_a_trouble_before_it_is_down(browser: Browser, tmp_path: Path) -> None:
+    held = Held()
+    curves = {"curves_file": str(write(tmp_path, measured()))}
+    sections = {"routing": curves, "health": {"interval_s": 300}}
+    async with staged(held, held, **sections) as stage, browser.tab() as tab, RawClient(stage.app.port) as client:
+        await open_page(tab, stage.app)
+        await client.send(request("/v1/chat/completions", chat()))
+        await until(lambda: stage.in_flight == 1)
+        [backend] = [each for each in stage.app.desk.backends if each.book.requests]
+        stage.app.desk.observe_health(backend, Evidence.HIT)
+        stage.app.desk.observe_health(backend, Evidence.MISS)
+        turn(stage)
+        name = backend.role.value.capitalize()
+        await tab.until(f"{text('notice-lines')}.startsWith('✕ {name} ')")
+        assert "1 request waits there" in await tab.run(text("notice-lines"))
+        assert "1 request waits there" in await tab.run(text("last"))
+        assert "1 request waits there" in await tab.run(text("story"))
+        stage.app.desk.observe_health(backend, Evidence.TOKENS)
+        turn(stage)
+        await tab.until(f"{text('notice-lines')} === '✓ Nothing to warn of.'")
+        assert f"{name} gives answers again." in await tab.run(text("last"))
+        held.opened.set()
+        await until(lambda: stage.in_flight == 0)
+
+
+async def test_band_headline_and_last_change_turn_at_once(browser: Browser) -> None:
+    async with shown(browser) as (stage, tab):
+        turn(stage)
+        await tab.run(
+            f"""new MutationObserver(() => {{ globalThis.torn = globalThis.torn ?? [
+                {text("now")}, {text("notice-lines")}, {text("last")}, {text("story")}];
+            }}).observe(document.getElementById('now'), {{ subtree: true, childList: true, characterData: true }})"""
+        )
+        stage.app.drain_backend(Role.BASELINE, draining=True)
+        turn(stage)
+        await tab.until("globalThis.torn")
+        assert all("drain" in part for part in await tab.run("globalThis.torn")), "before the next row comes"
+
+
+async def test_a_proxy_that_is_gone_is_told_across_the_page_and_its_words_go_dim(browser: Browser) -> None:
+    dim = "getComputedStyle(document.querySelector('main > section')).opacity"
+    async with shown(browser) as (stage, tab):
+        turn(stage)
+        assert await tab.run(dim) == "1"
+        assert await tab.run("document.getElementById('gone').hidden")
+        await stage.app.stop()
+        await tab.until("!document.getElementById('gone').hidden")
+        assert await tab.run(dim) == "0.5"
+        line = await tab.run(text("gone"))
+        assert line.startswith("✕ No word from the proxy for ") and "; this page shows what it said at " in line
+        ages = "[...document.querySelectorAll('#story .age')].map((age) => age.textContent)"
+        before = await tab.run(ages)
+        await tab.until(f"{text('gone')} !== {line!r}")
+        assert await tab.run(ages) != before, "ages go on by the same clock"
+
+
+async def test_a_file_that_is_right_again_ends_what_the_refusal_began(browser: Browser) -> None:
+    async with shown(browser) as (stage, tab):
+        stage.app._reject(["queue.max_waiting must be a number", "listen.port too"])
+        turn(stage)
+        await tab.until(f"{text('last')}.includes('must be a number, and 1 more problem')")
+        stage.app._source = lambda: stage.app.settings
+        await stage.app.reload()
+        turn(stage)
+        await tab.until(f"{text('last')}.includes('The configuration was taken over')")
+        assert "is right again" in await tab.run(text("story"))
+
+
+async def test_a_moment_before_the_chart_is_told_as_such(browser: Browser) -> None:
+    async with shown(browser) as (stage, tab):
+        turn(stage)
+        await tab.until("document.querySelector('#story li')")
+        first = "document.querySelector('#story li:last-child')"
+        await tab.run(f"{first}.querySelector('button').click()")
+        assert "before the chart" not in await tab.run(text("instant")), "a start has its mark"
+        await tab.run(
+            "Promise.all([import('/web/store.js'), import('/web/charts.js')]).then(([{ now }, { Charts }]) => "
+            "{ const charts = new Charts(() => []); charts.build(); charts.keep(now() - 7000); })"
+        )
+        assert "lies before the chart" in await tab.run(text("instant"))
+
+
+async def test_a_curve_goes_on_beyond_its_last_point_as_routing_carries_it_on(browser: Browser) -> None:
+    curves = ({1: 100.0, 8: 400.0, 16: 500.0}, {1: 60.0, 16: 900.0}, {4: 100.0, 8: 400.0}, {5: 250.0})
+    async with shown(browser) as (_, tab):
+        for points in curves:
+            curve = SpeedCurve(tuple(SpeedPoint(*point) for point in points.items()))
+            told = [{"in_flight": at, "tok_s": tok_s} for at, tok_s in points.items()]
+            script = (
+                f"import('/web/curvechart.js').then(({{ carried }}) => [17, 32, 90].map((n) => carried({told}, n)))"
+            )
+            assert await tab.run(script) == pytest.approx([curve.tok_s(n) for n in (17, 32, 90)])
+
+
+@pytest.mark.parametrize(("in_flight", "gaps"), [(1, []), (0, [[2, 8]])])
+async def test_a_mean_is_drawn_over_silence_only_while_something_runs(
+    browser: Browser, in_flight: int, gaps: list[list[int]]
+) -> None:
+    async with shown(browser) as (_, tab):
+        modules = "Promise.all([import('/web/store.js'), import('/web/timechart.js')])"
+        script = f"""{modules}.then(([{{ store }}, chart]) => {{
+            store.columns.speculative_in_flight = [1, 1, 1, ...Array(5).fill({in_flight}), 1, 1];
+            const same = (value) => value;
+            const u = {{ series: [{{}}, {{ label: "speculative" }}], valToPos: same, posToIdx: same }};
+            return chart.wide(u, 1, 0, 9, [[2, 8]]);
+        }})"""
+        assert await tab.run(script) == gaps
