@@ -93,14 +93,15 @@ class Learning:
         first_at_s = now_s - facts.duration_s + (facts.ttft_s or 0.0)
         in_flight, beside = self._held[mine].mean(first_at_s), self._held[theirs].mean(first_at_s)
         context = traits.prompt_bytes / BYTES_PER_TOKEN
+        before_s = facts.queue_s + _lost_s(facts, decision, now_s)
         answer = Answer(
             context,
             (usage.prompt_tokens or context) - usage.cached_tokens,
             usage.completion_tokens,
             None if facts.held_up else facts.tpot_s,
             in_flight,
-            now_s - facts.duration_s + facts.queue_s,
-            _unbegun_share(facts),
+            now_s - facts.duration_s + before_s,
+            _unbegun_share(facts, before_s),
             bool(beside is None or beside > 0.0),
         )
         told = self.learner.answered(role, answer, now_s)
@@ -297,7 +298,15 @@ def _is_full(backend: Backend) -> bool:
     return limit is not None and backend.book.in_flight >= limit
 
 
-def _unbegun_share(facts: RequestFacts) -> float:
-    """The share of a request's time in flight that passed before its first token; 0 where that is not known."""
-    in_flight_s = facts.duration_s - facts.queue_s
-    return 0.0 if facts.ttft_s is None or in_flight_s <= 0.0 else (facts.ttft_s - facts.queue_s) / in_flight_s
+def _lost_s(facts: RequestFacts, decision: Decision, now_s: float) -> float:
+    """The time that a request spent on a backend which failed it, before another one took it."""
+    if facts.attempts <= 1:
+        return 0.0
+    return max(0.0, decision.regime.smoothed_at_s - (now_s - facts.duration_s + facts.queue_s))
+
+
+def _unbegun_share(facts: RequestFacts, before_s: float) -> float:
+    """The share of a request's time in flight that passed before its first token; 0 where that is not known. It was
+    not in flight for the first `before_s` of its time."""
+    in_flight_s = facts.duration_s - before_s
+    return 0.0 if facts.ttft_s is None or in_flight_s <= 0.0 else (facts.ttft_s - before_s) / in_flight_s
