@@ -95,3 +95,9 @@ def test_a_decision_tells_the_past_only_where_that_spoke_for_its_role() -> None:
     assert "a change waits until that has lasted" in explained(SOONER_THERE, -50.0)
     assert "half hour" in explained(Costs(3.2, 2.18), -50.0, SPECULATIVE)
     assert "hardly sooner" in explained(Costs(2.18, 2.2), 50.0)
+
+
+def test_without_a_cause_one_that_would_take_longer_is_said_to_be_hardly_behind() -> None:
+    told = kept(None)
+    assert "as the one that serves" not in told
+    assert "speculative would serve the demand of the last minutes hardly sooner" in told
