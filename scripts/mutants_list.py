@@ -265,8 +265,8 @@ MUTANTS = (
         "herd",
         (
             "proxy/wire/admission.py",
-            "            if place.done() and not place.cancelled() and place.exception() is None:\n                self._desk.take_back(place.result())\n            raise\n",
-            "            raise\n",
+            "            if place.done() and not place.cancelled() and place.exception() is None:\n                self._desk.take_back(place.result())\n",
+            "            if place.done() and not place.cancelled() and place.exception() is None:\n",
         ),
     ),
     mutant(

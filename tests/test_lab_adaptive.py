@@ -62,7 +62,8 @@ async def _under(count: int, engine: EmbeddedEngine, http: aiohttp.ClientSession
     async def looked() -> bool:
         load = await _load(engine, http)
         moments = load["decode_moments"]
-        if load["num_running_reqs"] == count and (not looks or moments[0] >= looks[0][0] + STEPS):
+        # None before its first step.
+        if moments and load["num_running_reqs"] == count and (not looks or moments[0] >= looks[0][0] + STEPS):
             looks.append(moments)
         return len(looks) == 2
 

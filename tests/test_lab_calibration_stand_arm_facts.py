@@ -63,7 +63,7 @@ async def test_an_sglang_arm_tells_what_it_runs() -> None:
         await embedded.stop()
     assert (got.engine, got.model, got.version) == ("sglang", embedded.model_name, "0.5.23")
     assert (got.max_running_requests, got.kv_tokens) == (96, 343_664)
-    assert (got.speculative_algorithm, got.num_steps, got.topk, got.draft_tokens) == ("EAGLE3", 3, 1, 4)
+    assert (got.speculative_algorithm, got.num_steps, got.topk, got.draft_tokens) == ("MTP", 3, 1, 4)
     assert (got.adaptive, got.accelerators) == (False, 8)
     assert got.accelerator is not None
     assert (got.flags["tp_size"], got.flags["disable_radix_cache"]) == ("8", "false")
