@@ -92,5 +92,6 @@ def _config(
         "queue": {"max_waiting": 10_000, "max_wait_s": 600},
         # Nobody else is to be sent away before it stops.
         "timeouts": {"settle_s": 0},
-        "log": {"format": "text", "level": "warning"},
+        # What was decided on each request, and by which counts, for whoever asks why afterwards.
+        "log": {"format": "json", "level": "info"},
     }

@@ -47,6 +47,21 @@ class Figures:
     late_p99_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The favoured role became `role`: `after_s` from the first step's beginning, which is `in_step_s` into step
+    `step` (None: after the last one), with so many sequences in flight on each backend and so much demand by the
+    proxy's count (None: its policy counts none)."""
+
+    after_s: float
+    step: int | None
+    in_step_s: float
+    role: str
+    speculative: int
+    baseline: int
+    demand_tok_s: float | None
+
+
 def request_of(line: Mapping[str, Any]) -> Request:
     """A request out of a line of drive.py."""
     sample = Sample(**{name: line[name] for name in _FIELDS})
@@ -70,6 +85,29 @@ def of_all(requests: Sequence[Request], steps: Sequence[Step]) -> Figures:
     ended_s = [one.sample.ended_at_s for one in requests]
     close_s = max([begin_s + sum(step.seconds for step in steps), *ended_s])
     return _figures(requests, requests, Window(begin_s, begin_s, close_s))
+
+
+def changes(events: Sequence[Mapping[str, Any]], steps: Sequence[Step], began_at_s: float) -> list[Change]:
+    """The changes of the favoured role in a proxy's journal, in their order; `began_at_s` is the beginning in the
+    journal's seconds."""
+    found = []
+    for event in sorted(events, key=lambda event: float(event["at_s"])):
+        if event["kind"] != "regime":
+            continue
+        said, after_s = event["numbers"], event["at_s"] - began_at_s
+        step, in_step_s = _place(after_s, steps)
+        held = said["speculative_in_flight"], said["baseline_in_flight"]
+        found.append(Change(after_s, step, in_step_s, said["after"], *held, said.get("demand_tok_s") or None))
+    return found
+
+
+def _place(after_s: float, steps: Sequence[Step]) -> tuple[int | None, float]:
+    """The step that lasts at that time, and how long it has; what is after all of them is counted from their end."""
+    for place, step in enumerate(steps):
+        if after_s < step.seconds:
+            return place, after_s
+        after_s -= step.seconds
+    return None, after_s
 
 
 def _figures(came: Sequence[Request], everyone: Sequence[Request], window: Window) -> Figures:

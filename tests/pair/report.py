@@ -119,6 +119,7 @@ def _lines(facts: Facts, result: Mapping[str, Any]) -> Iterator[str]:
     )
     trials = result["trials"]
     yield aligned([(*HEAD, "left", "proxy CPU"), *((*_row(one, one["all"]), *_rest(one)) for one in trials)]) + "\n"
+    yield from _changes(trials)
     for place, step in enumerate(facts.steps):
         yield f"## Load {place + 1}: {step.rate:.3g} requests/s\n"
         yield aligned([HEAD, *(_row(one, one["steps"][place]) for one in trials)]) + "\n"
@@ -147,13 +148,31 @@ def _curves(facts: Facts) -> Iterator[str]:
         yield f"Placement `{placement}`: crossing at {found.crossing} in flight, fixed limit {found.fixed}.\n"
 
 
+def _changes(trials: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    # A trial kept by an earlier version has none.
+    rows = [(_name(one), *_change(each)) for one in trials for each in one.get("changes", ())]
+    if rows:
+        yield "## When the favoured role changed\n"
+        head = ("arm", "load", "after s", "to", "on speculative", "on baseline", "demand tok/s")
+        yield aligned([head, *rows]) + "\n"
+
+
+def _change(one: Mapping[str, Any]) -> tuple[str, ...]:
+    load = "after the last" if one["step"] is None else str(one["step"] + 1)
+    counts = (str(one["speculative"]), str(one["baseline"]))
+    return load, f"{one['in_step_s']:.1f}", one["role"], *counts, _number(one["demand_tok_s"], "{:,.0f}")
+
+
+def _name(trial: Mapping[str, Any]) -> str:
+    return NAMES[trial["arm"]] + (f", {trial['placement']}" if trial["placement"] else "")
+
+
 def _row(trial: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[str, ...]:
-    name = NAMES[trial["arm"]] + (f", {trial['placement']}" if trial["placement"] else "")
     shares = one["shares"]
     errors = ", ".join(f"{count} {what}" for what, count in one["errors"].items())
     e2e, ttft, tpot = (one[key] or {} for key in ("e2e_s", "ttft_s", "tpot_s"))
     return (
-        name,
+        _name(trial),
         str(one["requests"]),
         errors or "0",
         f"{shares.get('speculative', 0):.0%}" if shares else "-",

@@ -108,6 +108,9 @@ def _try(one: Trial, model: str, facts: report.Facts) -> None:
         say(f"{one.key} failed: {error}")
         return
     (kept.parent / f"{one.key}.jsonl").write_text("".join(f"{line}\n" for line in outcome.lines))
+    seen = {"began_at_s": outcome.began_at_s, "journal": outcome.journal, "history": outcome.history}
+    if one.config:
+        (options.out / "proxy" / f"{one.key}.seen.json").write_text(json.dumps(seen))
     found = {
         "arm": one.arm,
         "placement": one.placement,
@@ -120,9 +123,17 @@ def _try(one: Trial, model: str, facts: report.Facts) -> None:
         "proxy_cpu": outcome.proxy_cpu,
         "status": outcome.status,
         "curves": outcome.curves,
+        "changes": _changes(outcome, facts.steps),
     }
     kept.write_text(json.dumps(found, indent=1))
     say(f"{one.key}: {time.monotonic() - began_s:.0f} s, {report.in_a_line(found)}")
+
+
+def _changes(outcome: trial.Outcome, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    if outcome.journal is None or outcome.began_at_s is None:
+        return []
+    found = figures.changes(outcome.journal.get("events", ()), steps, outcome.began_at_s)
+    return [asdict(each) for each in found]
 
 
 def say(words: str) -> None:

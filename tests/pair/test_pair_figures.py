@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from pair.arrivals import Step
-from pair.figures import Request, of_all, of_steps
+from pair.figures import Change, Request, changes, of_all, of_steps
 
 from proxy.lab.loadreport import Sample
 
@@ -69,3 +69,20 @@ def test_what_is_cached_is_told_of_all_prompts_and_not_where_no_engine_tells_of_
 
     assert of_all([told, silent], STEPS).cached_share == pytest.approx(0.3)
     assert of_all([silent], STEPS).cached_share is None
+
+
+def test_changes_of_the_favoured_role_are_told_by_the_load_in_which_they_come() -> None:
+    def event(at_s: float, kind: str, after: str, speculative: int, **more: float) -> dict[str, object]:
+        numbers = {"after": after, "speculative_in_flight": speculative, "baseline_in_flight": 1, **more}
+        return {"at_s": at_s, "kind": kind, "sentence": "", "numbers": numbers}
+
+    newest_first = [
+        event(1023.5, "regime", "speculative", 0, demand_tok_s=0.0),
+        event(1014.0, "regime", "baseline", 28, demand_tok_s=3000.0),
+        event(1005.0, "circuit", "open", 9),
+    ]
+
+    assert changes(newest_first, STEPS, 1000.0) == [
+        Change(14.0, 1, 4.0, "baseline", 28, 1, 3000.0),
+        Change(23.5, None, 3.5, "speculative", 0, 1, None),
+    ]

@@ -87,6 +87,19 @@ def test_the_proxys_arm_has_shares_and_runs_the_policy_that_the_placement_wants(
     assert (auto["placement"], auto["status"]["policy"]) == ("shared", "consolidate")
 
 
+def test_what_the_proxy_saw_of_a_trial_is_kept_with_its_times(folder: Path) -> None:
+    said = [json.loads(line) for line in (folder / "out" / "proxy" / "auto-shared.log").read_text().splitlines()]
+    seen = json.loads((folder / "out" / "proxy" / "auto-shared.seen.json").read_text())
+    auto = next(one for one in result(folder)["trials"] if one["arm"] == "auto")
+    columns, samples = seen["history"]["columns"], seen["history"]["samples"]
+
+    assert sum(one["event"] == "request_settled" for one in said) == auto["all"]["requests"]
+    assert {"regime", "speculative_in_flight", "baseline_in_flight"} <= set(columns)
+    # The first step has begun before the last sample, and both are of one clock.
+    assert 0.0 < samples[-1][columns.index("at_s")] - seen["began_at_s"] < 60.0
+    assert all(event["kind"] != "regime" for event in seen["journal"]["events"]) == (auto["changes"] == [])
+
+
 def test_the_report_has_the_flags_the_versions_and_a_table_for_each_load(folder: Path) -> None:
     text = (folder / "out" / "report.md").read_text()
 

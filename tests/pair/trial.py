@@ -21,12 +21,16 @@ from pair.options import Options
 _UP_WITHIN_S = 30.0
 _IDLE_WITHIN_S = 30.0
 _LOOK_S = 0.1
+# All that a journal keeps.
+_EVENTS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a trial gave. `left` are sequences in flight when all clients had ended and engines had had time to notice:
-    of each engine by its own word, and by the proxy's count. `proxy_cpu` is the share of a core that the proxy had."""
+    of each engine by its own word, and by the proxy's count. `proxy_cpu` is the share of a core that the proxy had.
+    What is its own word is None without a proxy; `began_at_s` is the first step's beginning in unix seconds, as its
+    journal and history have them, None where no request was sent."""
 
     requests: tuple[Request, ...]
     lines: tuple[str, ...]
@@ -35,6 +39,9 @@ class Outcome:
     proxy_cpu: float | None
     status: Mapping[str, Any] | None
     curves: Mapping[str, Any] | None
+    journal: Mapping[str, Any] | None
+    history: Mapping[str, Any] | None
+    began_at_s: float | None
 
 
 def run(trial: Trial, options: Options, steps: Sequence[Step], model: str, folder: Path) -> Outcome:
@@ -50,12 +57,14 @@ def run(trial: Trial, options: Options, steps: Sequence[Step], model: str, folde
         share = (cpu_s([proxy.pid]) - before_s) / length_s if proxy is not None else None
         ended_s = time.monotonic()
         left = _until_idle(trial, (options.port + ADMIN_PORT,) if proxy is not None else ())
-        status, curves = (
+        status, curves, journal, history = (
             json.loads(ask(_admin(options.port + ADMIN_PORT, what))[1] or b"{}") if proxy is not None else None
-            for what in ("status", "curves")
+            for what in ("status", "curves", f"journal?limit={_EVENTS}", "history")
         )
         requests = tuple(request_of(json.loads(line)) for line in lines)
-        return Outcome(requests, lines, left, time.monotonic() - ended_s, share, status, curves)
+        idle_s = time.monotonic() - ended_s
+        began_at_s = time.time() - time.monotonic() + requests[0].begin_s if requests else None
+        return Outcome(requests, lines, left, idle_s, share, status, curves, journal, history, began_at_s)
 
 
 @contextmanager
