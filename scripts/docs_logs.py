@@ -127,7 +127,12 @@ SETTLED = (
     Field("enter_at", "The threshold in force below which speculation begins again.", "integer"),
     Field("leave_at", "The threshold in force from which on it ends.", "integer"),
     Field("recent_failures", "Failures of the speculative backend that weighed as load.", "integer"),
-    Field("speculative_cost_s", "Delay that it was predicted to add there, to itself and all others.", "number"),
+    Field(
+        "speculative_cost_s",
+        "Delay that it was predicted to add there, to itself and all others; absent where demand was more than that backend"
+        " was measured to give.",
+        "number",
+    ),
     Field("baseline_cost_s", "The same of the baseline backend.", "number"),
     Field("extrapolated", "true where one of the costs lay outside what was measured.", "boolean"),
     Field("baseline_failures", "Failures of the baseline backend that weighed as load.", "integer"),

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from math import inf
 from typing import Literal
 
 import orjson
@@ -155,6 +156,9 @@ def test_the_costs_of_a_decision_are_told_where_they_are_known() -> None:
             Costs(1.0, 2.0, True, 3),
             {"speculative_cost_s": 1.0, "baseline_cost_s": 2.0, "extrapolated": True, "baseline_failures": 3},
         ),
+        (Costs(inf, 0.5, True), {"baseline_cost_s": 0.5, "extrapolated": True}),
+        (Costs(0.5, inf, True), {"speculative_cost_s": 0.5, "extrapolated": True}),
+        (Costs(inf, inf, True), {"extrapolated": True}),
     ):
         weighed = decision._replace(because=decision.because._replace(costs=costs))
         fields = logs.request_fields(FULL._replace(decision=weighed))

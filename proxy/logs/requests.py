@@ -6,6 +6,7 @@ what is escaped.
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 import orjson
@@ -189,8 +190,11 @@ def _tell_more(  # noqa: PLR0917 - as `_tell_decision` takes it apart
 def _tell_costs(
     fields: dict[str, Any], speculative_s: float, baseline_s: float, extrapolated: bool, failures: int
 ) -> None:
-    fields["speculative_cost_s"] = round(speculative_s * _MILLION) / _MILLION
-    fields["baseline_cost_s"] = round(baseline_s * _MILLION) / _MILLION
+    # Infinite where demand is more than a backend was measured to give, which no JSON can tell.
+    if speculative_s < inf:
+        fields["speculative_cost_s"] = round(speculative_s * _MILLION) / _MILLION
+    if baseline_s < inf:
+        fields["baseline_cost_s"] = round(baseline_s * _MILLION) / _MILLION
     if extrapolated:
         fields["extrapolated"] = True
     if failures:
