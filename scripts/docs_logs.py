@@ -129,8 +129,8 @@ SETTLED = (
     Field("recent_failures", "Failures of the speculative backend that weighed as load.", "integer"),
     Field(
         "speculative_cost_s",
-        "Delay that it was predicted to add there, to itself and all others; absent where demand was more than that backend"
-        " was measured to give.",
+        "Delay that it was predicted to add there, to itself and all others; absent where demand was more than that"
+        " backend was measured to give.",
         "number",
     ),
     Field("baseline_cost_s", "The same of the baseline backend.", "number"),
