@@ -171,6 +171,7 @@ class Informer:
             )
             call = Call(method, head, body)
             opened, _ = await open_answer(line.upstream, call, Dialect.PLAIN, task=request.task, first_byte_s=within_s)
+            self._desk.spoke(backend)
             keys = _keys(request, line, named=named)
             return _Told(await _whole(opened, within_s), backend.role, keys)
 

@@ -1,7 +1,6 @@
 """The frozen values that cross module borders. No behaviour beyond derived properties, no I/O, no clock.
 
-What is made anew for every request so that it can be decided and counted is a NamedTuple: as frozen as a dataclass with
-slots, and built in less than half the time. Everything else is a dataclass.
+What is made anew for every request is a NamedTuple, built in less than half the time of a dataclass, as all else is.
 """
 
 from collections.abc import Mapping
@@ -80,6 +79,7 @@ class Reason(StrEnum):
     OVERFLOW = "overflow"  # policy `overflow`: speculative is at leave_at; `consolidate`: the favoured one fails
     ONLY_ELIGIBLE = "only_eligible"  # the other backend is down, open or draining
     OTHER_FULL = "other_full"  # the preferred backend is at max_in_flight
+    SILENT = "silent"  # the preferred backend gives no sign of life, and the other one does
     RAMPING = "ramping"  # the preferred backend has just recovered and is given its share bit by bit
     FAILOVER = "failover"  # the first backend failed this request before commit
     PROBE = "probe"  # policies `marginal` and `consolidate`: the other one, to see how fast it is now
@@ -107,8 +107,7 @@ class Traits(NamedTuple):
     `session` that the request names engine-side session state; `asked` is the role the client asked for by header;
     `max_tokens` is the most that one sequence may generate, None where the client set no limit. `prefix` tells which
     prompts begin alike: a hash for each block of 512 tokens, of that block and all before it; `conversation` is a hash
-    of what the client calls the conversation, 0 where it has no name; `state` one of the state that `session` speaks
-    of, 0 where it has no name either.
+    of what the client calls the conversation, `state` one of the state that `session` speaks of; 0 is no name.
     """
 
     weight: int = 1
@@ -146,8 +145,8 @@ class BackendLoad(NamedTuple):
 
     `in_flight` counts sequences leased and not settled, lingering ones included; `max_in_flight` is the limit in
     force (None: none known); `recent_failures` weighs as load, so that one that fails fast looks busy. `eligible` is
-    health, circuit and the operator's wish together, `out` which of them says no; `recovered_s` is how long ago the
-    backend came back from being down or from an open circuit (seconds; None: it never was).
+    health, circuit and the operator's wish together, `out` which of them says no; `recovered_s` is how long ago it came
+    back from being down or an open circuit (None: it never was). `silent`: it gives no sign of life (silence.py).
     """
 
     role: Role
@@ -157,6 +156,7 @@ class BackendLoad(NamedTuple):
     eligible: bool = True
     recovered_s: float | None = None
     out: str | None = None
+    silent: bool = False
 
 
 class LoadSnapshot(NamedTuple):
@@ -224,8 +224,7 @@ class Costs(NamedTuple):
     """What a request was predicted to add on either backend: seconds of delay, its own and that of all others there.
 
     Policy consolidate tells how long an answer would take if that backend served all demand; infinite: more than it was
-    measured to give. `extrapolated` says that one of the two lies outside what was measured; `baseline_failures` are
-    recent failures of the baseline backend, which weigh as load on it.
+    measured to give. `extrapolated`: one of the two lies outside what was measured; `baseline_failures` weigh as load.
     """
 
     speculative_s: float
@@ -374,6 +373,7 @@ class ChangeKind(StrEnum):
     HEALTH = "health_changed"
     PIN = "pin_changed"
     DRAIN = "drain_changed"
+    SILENCE = "silence_changed"
     LEARNING = "learning_suspended"
 
 

@@ -198,6 +198,8 @@ def _out(rules: Rules, load: BackendLoad, backend: Backend) -> str | None:
         return load.out
     if backend.circuit.state is not CircuitState.CLOSED:
         return "trial"
+    if backend.silent:
+        return Out.SILENT
     if load.max_in_flight is not None and load.in_flight >= load.max_in_flight:
         return Out.FULL
     return Out.RAMPING if ramp.is_on(rules, load) else None

@@ -223,7 +223,6 @@ class Trip:
         self._attempts += 1
         if self._attempts == 1:
             self._sent_s = self._desk.clock()
-        limit_s = self._means.patience.first_byte_s
         self._unheard = True
         try:
             # A second attempt goes over a new connection: with a replay on each side a prompt would be sent four times.
@@ -232,13 +231,14 @@ class Trip:
                 call,
                 self._route.dialect,
                 task=self._request.task,
-                first_byte_s=limit_s,
+                first_byte_s=self._means.patience.first_byte_s,
                 fresh=self._first_failure is not WELL,
             )
         except UpstreamError as error:
             self._unheard = isinstance(error, FirstByteTimeout)
             return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)
         self._unheard = False
+        self._desk.spoke(line.backend)
         self._attempts += replayed
         if opened.verdict is BUSY:
             return Trouble(BackendBusy("the backend's queue is full"), Event.NEUTRAL, free=True, answer=opened)

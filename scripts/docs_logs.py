@@ -196,6 +196,12 @@ EVENTS = (
         CHANGED,
     ),
     Event("health_changed", "info; warning when down", "A backend became `up` or `down`, or `unknown`.", CHANGED),
+    Event(
+        "silence_changed",
+        "info; warning when silent",
+        "A backend is silent (`true`): it leaves a probe unanswered and says nothing else. Or it has spoken again.",
+        CHANGED,
+    ),
     Event("pin_changed", "info", "Everything goes to one role now, or no more.", CHANGED),
     Event("drain_changed", "info", "A backend gets nothing new, or gets it again.", CHANGED),
     Event(

@@ -49,6 +49,7 @@ REASONS = {
     Reason.OVERFLOW: "The speculative backend is at `leave_at`; policy `consolidate`: the favoured one fails fast.",
     Reason.ONLY_ELIGIBLE: "The other backend is down, its circuit is open, or it drains.",
     Reason.OTHER_FULL: "The other backend was preferred and is at `max_in_flight`.",
+    Reason.SILENT: "The other backend was preferred, and is silent: its probe is unanswered and nothing else comes.",
     Reason.RAMPING: "The other backend was preferred, has just recovered, and is given its share bit by bit.",
     Reason.FAILOVER: "The other backend has just failed this request.",
     Reason.PROBE: "Policies `marginal` and `consolidate`: the other one, to see how fast it is (`routing.learn`).",

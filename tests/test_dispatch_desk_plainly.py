@@ -52,8 +52,10 @@ DRAIN = st.tuples(st.just("drain"), st.sampled_from(ROLES), st.booleans())
 SAID = st.tuples(st.sampled_from(["facts", "load"]), st.sampled_from(ROLES), st.sampled_from([None, 2, 5, 12]))
 PIN = st.tuples(st.just("pin"), st.sampled_from([None, None, *ROLES]), st.none())
 LIMIT = st.tuples(st.just("limit"), st.sampled_from(ROLES), st.sampled_from([None, 3, 9]))
-QUIET = DRAIN | SAID | PIN | LIMIT
-STEPS = st.lists(ASSIGN | ASSIGN | END | WAIT | WAIT | SIGN | OUTAGE | BURST, min_size=20, max_size=80)
+# Its probe's answer is late, or it says something again.
+SILENCE = st.tuples(st.just("silence"), st.sampled_from(ROLES), st.booleans())
+QUIET = DRAIN | SAID | PIN | LIMIT | SILENCE
+STEPS = st.lists(ASSIGN | ASSIGN | END | WAIT | WAIT | SIGN | OUTAGE | BURST | SILENCE, min_size=20, max_size=80)
 TURNS = st.lists(ASSIGN | TURN | TURN | END | WAIT | SIGN | OUTAGE | BURST | QUIET, min_size=20, max_size=80)
 # Where the two cross, so that both are chosen; without curves for one case, and policies that only tell the costs.
 CROSSING = of_both({1: 90.0, 4: 220.0, 12: 300.0}, {1: 60.0, 4: 210.0, 12: 480.0})
@@ -103,7 +105,7 @@ class Pair:
                 self.observe(first, evidence)
         elif name == "end":
             self.end(first, second, unheard=second % 2 == 0)
-        elif name in ("drain", "facts", "load", "pin", "limit"):
+        elif name in ("drain", "facts", "load", "pin", "limit", "silence"):
             self.change(name, first, second)
         else:
             for _ in range(second):
@@ -124,7 +126,11 @@ class Pair:
             self.plain.pin = role
             return
         backend, side = desk.backend(role), self.plain.sides[role]
-        if name == "drain":
+        if name == "silence":
+            desk.listen(backend)
+            (desk.unanswered if value else desk.spoke)(backend)
+            side.silent = value and (side.silent or side.health.up is not False)
+        elif name == "drain":
             desk.drain(role, draining=value)
             side.draining = value
         elif name == "facts":

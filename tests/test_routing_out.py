@@ -30,6 +30,7 @@ def seen(**speculative: Any) -> LoadSnapshot:
         (seen(eligible=False), (Out.DOWN, None)),
         (seen(eligible=False, out=Out.CIRCUIT_OPEN, max_in_flight=1), (Out.CIRCUIT_OPEN, None)),
         (seen(eligible=False, out=Out.DRAINING), (Out.DRAINING, None)),
+        (seen(silent=True, max_in_flight=3), (Out.SILENT, None)),
         (seen(recovered_s=0.1), (Out.RAMPING, None)),
         (seen(recovered_s=0.1, max_in_flight=3), (Out.FULL, None)),
     ],

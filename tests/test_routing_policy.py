@@ -26,6 +26,7 @@ from proxy.model import (
 )
 from proxy.routing import ramp
 from proxy.routing.policy import RequestRule, RuleKind, Rules, decide, follow, has_room, is_bulky, share
+from proxy.routing.silence import is_silent
 
 SPECULATIVE, BASELINE = ROLES
 LONG_AGO = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 0.0)
@@ -85,6 +86,39 @@ def test_the_first_matching_request_rule_decides() -> None:
 @pytest.mark.parametrize("pin", ROLES)
 def test_policy_pinned_names_its_role_at_any_load(pin: Role) -> None:
     assert asked(Rules(policy=Policy.PINNED, pin=pin), snapshot(100, 100)) == (pin, Reason.PINNED)
+
+
+# ---------------------------------------------------------------- silence
+
+
+def hushed(*silent: Role, **how: Any) -> LoadSnapshot:
+    first, second = (load._replace(silent=load.role in silent) for load in snapshot(**how)[1:])
+    return LoadSnapshot(0.0, first, second)
+
+
+def test_a_request_avoids_a_silent_backend_also_where_that_is_full() -> None:
+    assert asked(Rules(policy=Policy.OVERFLOW), hushed(SPECULATIVE)) == (BASELINE, Reason.SILENT)
+    full = hushed(SPECULATIVE, speculative=4, limits=(4, None))
+    assert asked(Rules(policy=Policy.OVERFLOW), full) == (BASELINE, Reason.SILENT)
+
+
+def test_a_request_waits_for_room_rather_than_go_to_a_silent_backend() -> None:
+    full = hushed(BASELINE, speculative=4, limits=(4, None))
+    assert asked(Rules(policy=Policy.OVERFLOW), full) == (None, Reason.FULL)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_names_a_silent_backend_goes_there(role: Role) -> None:
+    loads = hushed(role)
+    assert asked(Rules(operator_pin=role), loads) == (role, Reason.OPERATOR_PIN)
+    assert asked(Rules(policy=Policy.PINNED, pin=role), loads) == (role, Reason.PINNED)
+    assert asked(Rules(allow_header=True), loads, Traits(asked=role)) == (role, Reason.HEADER)
+
+
+def test_one_that_ramps_up_beside_a_silent_one_takes_all() -> None:
+    loads = hushed(BASELINE, speculative=20)
+    back = loads._replace(speculative=loads.speculative._replace(recovered_s=0.1))
+    assert asked(Rules(policy=Policy.OVERFLOW, leave_at=100), back) == (SPECULATIVE, Reason.ROOM)
 
 
 # ---------------------------------------------------------------- eligibility and room
@@ -303,7 +337,8 @@ def rule_sets(draw: st.DrawFn) -> Rules:
 def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
     limits = st.none() | st.integers(1, 60)
     recovered = st.none() | st.floats(0, 20)
-    return st.builds(BackendLoad, st.just(role), counts, limits, st.integers(0, 20), st.booleans(), recovered)
+    state = (st.booleans(), recovered, st.none(), st.booleans())
+    return st.builds(BackendLoad, st.just(role), counts, limits, st.integers(0, 20), *state)
 
 
 snapshots = st.builds(LoadSnapshot, st.floats(-10, 1000), loads(SPECULATIVE), loads(BASELINE))
@@ -355,12 +390,12 @@ class Question(NamedTuple):
         loads = [self.loads.of(role) for role in ROLES if role is not self.excluded]
         all_down = not (self.loads.speculative.eligible or self.loads.baseline.eligible)
         open_ = [load for load in loads if (load.eligible or all_down) and has_room(load, self.traits.weight)]
-        return [load.role for load in open_ if not self.ramping(load)]
+        return [load.role for load in open_ if not self.ramping(load) and not is_silent(self.loads, load.role)]
 
     def ramping(self, load: BackendLoad) -> bool:
         """Whether it is held back beside a backend that serves."""
         beside = self.loads.of(load.role.other)
-        in_full = beside.eligible and not ramp.is_on(self.rules, beside)
+        in_full = beside.eligible and not beside.silent and not ramp.is_on(self.rules, beside)
         return in_full and not ramp.admits(self.rules, load, self.traits.weight)
 
 
@@ -394,6 +429,23 @@ def test_a_request_waits_only_when_its_way_is_closed(question: Question) -> None
         assert decision.role in question.open_roles()
     elif not firm:
         assert question.open_roles() == []
+
+
+@given(questions)
+def test_silence_of_both_or_of_the_only_eligible_one_changes_nothing(question: Question) -> None:
+    first, second = question.loads.speculative, question.loads.baseline
+    heard = question.loads._replace(speculative=first._replace(silent=False), baseline=second._replace(silent=False))
+    if first.silent is second.silent or not (first.eligible and second.eligible):
+        assert question.decide() == question._replace(loads=heard).decide()
+
+
+@given(questions)
+def test_a_silent_backend_gets_only_what_names_it_while_the_other_one_speaks(question: Question) -> None:
+    decision = question.decide()
+    if decision.role is not None and is_silent(question.loads, decision.role):
+        assert decision.reason in (Reason.OPERATOR_PIN, Reason.HEADER, Reason.RULE, Reason.PINNED)
+    if decision.reason is Reason.SILENT:
+        assert decision.role is not None and is_silent(question.loads, decision.role.other)
 
 
 def test_decide_is_total_over_every_combination_of_its_closed_sets() -> None:

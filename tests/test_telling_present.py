@@ -8,7 +8,7 @@ from fakes.told import PRESENTS
 from hypothesis import given
 from test_telling_requests import UNSAID
 
-from proxy.model import ROLES, Policy, Role
+from proxy.model import ROLES, Policy, Reason, Role
 from proxy.telling import Lately, Present, Side, now, troubles
 
 SPECULATIVE, BASELINE = ROLES
@@ -65,6 +65,11 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
             "No backend takes requests: both are draining; those that come all the same are tried on both.",
         ),
         (present(baseline="full", waiting=1), "; baseline is full (12 of 64); 1 request waits for room."),
+        (
+            present(speculative="silent", next=BASELINE, reason=Reason.SILENT),
+            "New requests go to baseline, since speculative gives no sign of life.",
+        ),
+        (present(pinned=SPECULATIVE, speculative="silent"), "pinned them there; speculative gives no sign of life."),
         (present(speculative="ramping"), "; speculative has just come back and gets its share bit by bit."),
         (
             present(speculative="trial"),

@@ -126,6 +126,7 @@ def test_a_demand_beyond_what_was_measured_is_told_in_words() -> None:
         ("draining", "an operator drains it"),
         ("down", "it does not answer its probes"),
         ("circuit open", "its circuit is open after too many failures"),
+        ("silent", "its probe was unanswered, and nothing else had come from it since"),
         ("full", "it is at max_in_flight"),
         ("ramping", "it has just come back and gets its share bit by bit"),
     ],
@@ -137,6 +138,14 @@ def test_why_the_other_backend_was_out_is_told(word: str, told: str) -> None:
     assert f"Baseline took nothing new then: {told}." in sentences([beside], None)
     both = record(Reason.ALL_DOWN, speculative_out=word, baseline_out="down")
     assert f"(speculative: {told}; baseline: it does not answer its probes)" in second(both)
+
+
+def test_that_a_request_avoided_a_silent_backend_or_went_to_one_is_told() -> None:
+    why = "its probe was unanswered, and nothing else had come from it since"
+    avoided = record(Reason.SILENT, BASELINE, speculative_out="silent")
+    assert second(avoided) == f"It went to baseline: speculative was asked first, and was silent: {why}."
+    named = record(Reason.HEADER, BASELINE, baseline_out="silent")
+    assert f"Baseline was silent then: {why}." in sentences([named], None)
 
 
 def test_of_two_that_were_drained_neither_is_said_to_be_down() -> None:

@@ -36,6 +36,24 @@ def test_nobody_is_silent_while_nothing_waits_there_or_tokens_come() -> None:
     assert troubles(rig.desk.backends, rig.now_s) == []
 
 
+def test_one_whose_probe_is_late_is_told_also_while_nobody_waits_there_but_as_no_severe_trouble() -> None:
+    rig = Rig()
+    backend = rig.desk.backend(BASELINE)
+    rig.desk.observe_health(backend, Evidence.HIT)
+    rig.desk.listen(backend)
+    rig.desk.unanswered(backend)
+    [trouble] = troubles(rig.desk.backends, rig.now_s)
+    assert trouble.message == (
+        "Baseline gives nothing and misses its probes; new requests go to the other backend while that answers."
+    )
+    assert trouble.severe is False
+    rig.assign(asked=BASELINE)
+    [trouble] = troubles(rig.desk.backends, rig.now_s)
+    assert trouble.severe is True
+    rig.desk.spoke(backend)
+    assert troubles(rig.desk.backends, rig.now_s) == []
+
+
 def test_one_that_is_down_is_told_as_down_and_not_twice() -> None:
     rig = frozen()
     backend = rig.desk.backend(BASELINE)

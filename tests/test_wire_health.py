@@ -1,15 +1,18 @@
 """What a probe makes of an engine's pages."""
 
+import asyncio
+
 import pytest
 from fakes.control import FakeControl, Said
 from fakes.desk import Clock, desk
+from fakes.leaping import LeapingSocketLoop, leaping
 
 from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
-from proxy.model import Role
+from proxy.model import Change, ChangeKind, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
 from proxy.wire.control import Reply
-from proxy.wire.health import DEEP_EVERY_S, DEEP_PROBE_S, HealthProbe
+from proxy.wire.health import DEEP_EVERY_S, DEEP_PROBE_S, LATE_S, HealthProbe, Late
 
 
 class Rig:
@@ -207,3 +210,105 @@ async def test_no_evidence_changes_nothing() -> None:
     before = rig.backend.health
     rig.probe.tell(None)
     assert rig.backend.health is before
+
+
+# ---------------------------------------------------------------- answers that are late
+
+
+class SlowControl(FakeControl):
+    """Every page takes so long."""
+
+    after_s = 0.0
+
+    async def get(self, path: str, *, within_s: float) -> Reply:
+        if self.after_s >= within_s:
+            await asyncio.sleep(within_s)
+            raise BackendBroken("late")
+        await asyncio.sleep(self.after_s)
+        return await super().get(path, within_s=within_s)
+
+
+class SlowRig(Rig):
+    """An engine whose pages take as long as a test says."""
+
+    def __init__(self, **pages: Said | UpstreamError) -> None:
+        super().__init__(**pages)
+        self.slow = SlowControl(**pages)
+        self.probe = HealthProbe(self.desk, self.backend, self.slow, EngineKind.SGLANG, interval_s=1, timeout_s=5)
+        self.silent_s: list[float] = []
+        self.desk.on_change = self._note
+
+    def _note(self, change: Change) -> None:
+        if change.kind is ChangeKind.SILENCE:
+            self.silent_s.append(asyncio.get_running_loop().time() - self.began_s)
+
+    async def take(self, after_s: float) -> list[float]:
+        """The instants within one probe at which the backend became silent and spoke again."""
+        self.slow.after_s, self.began_s = after_s, asyncio.get_running_loop().time()
+        self.silent_s.clear()
+        await self.probe.probe()
+        return [round(each, 6) for each in self.silent_s]
+
+
+@leaping
+async def test_engine_is_silent_from_the_moment_its_answer_is_late_until_it_comes() -> None:
+    rig = SlowRig(ready=Said())
+    assert await rig.take(0.01) == []
+    assert await rig.take(3.0) == [LATE_S, 3.0]
+    assert not rig.backend.silent
+
+
+@leaping
+async def test_engine_stays_silent_over_its_misses() -> None:
+    rig = SlowRig(ready=Said())
+    await rig.take(0.01)
+    assert await rig.take(9.0) == [LATE_S]
+    assert await rig.take(9.0) == []
+    assert rig.backend.silent
+    assert await rig.take(0.01) == [0.01]
+
+
+@pytest.mark.parametrize("after_s", [1.1, 2.4, 4.9])
+@leaping
+async def test_engine_whose_page_is_always_slow_is_never_silent(after_s: float) -> None:
+    rig = SlowRig(ready=Said())
+    assert [await rig.take(after_s) for _ in range(3)] == [[], [], []]
+
+
+@leaping
+async def test_anything_that_comes_while_a_probe_is_unanswered_keeps_the_engine_from_being_silent() -> None:
+    rig = SlowRig(ready=Said())
+    await rig.take(0.01)
+    asyncio.get_running_loop().call_later(0.5, rig.desk.tokens_flowed, rig.backend)
+    assert await rig.take(3.0) == []
+
+
+@leaping
+async def test_engine_that_refuses_its_probe_is_gone_and_not_silent() -> None:
+    rig = SlowRig(ready=Said())
+    await rig.take(0.01)
+    rig.slow.pages["/ready"] = BackendUnreachable("no")
+    assert await rig.take(0.01) == []
+    assert not rig.backend.silent
+
+
+@leaping
+async def test_page_that_generates_has_longer() -> None:
+    rig = SlowRig(health=Said())
+    for after_s, silent_s in ((1.0, []), (4.0, []), (9.0, [8.0, 9.0]), (1.0, [])):
+        rig.desk.observe_health(rig.backend, Evidence.SILENCE)
+        rig.clock.now_s += DEEP_EVERY_S
+        assert await rig.take(after_s) == silent_s
+
+
+@leaping
+async def test_time_in_which_this_process_stood_still_is_not_the_engines() -> None:
+    loop, told = asyncio.get_running_loop(), []
+    assert isinstance(loop, LeapingSocketLoop)
+    late, began_s = Late(1.0, lambda: told.append(loop.time() - began_s)), loop.time()
+    loop.leapt_s += 7.0
+    await asyncio.sleep(0.9)
+    assert told == []
+    await asyncio.sleep(0.2)
+    assert told == [pytest.approx(8.0)]
+    late.cancel()

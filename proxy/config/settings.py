@@ -191,7 +191,8 @@ class Queue(Section):
 
 
 class Health(Section):
-    """How backends are watched. Tokens that flow count as health too."""
+    """How backends are watched. Tokens that flow count as health too. One whose answer is late (twice as long as the
+    slowest of late, a second at least) and of which nothing else comes gets no new requests that the other can take."""
 
     interval_s: Annotated[float, Field(ge=0.1, le=300)] = 1.0
     """Time between two probes of a backend. They are cheap and never generate; raise it only to quieten access logs."""

@@ -20,7 +20,7 @@ _FAILURE = Event.FAILURE
 
 class Backends:
     """Both backends. `clock` returns monotonic seconds; `on_room` is called when a place may have come free, and
-    `on_change` gets every change of circuit, health and drain."""
+    `on_change` gets every change of circuit, health, silence and drain."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -52,9 +52,32 @@ class Backends:
 
     def tokens_flowed(self, backend: Backend) -> None:
         """Generation bytes came from a backend: the best sign of health there is."""
+        if backend.unheard:
+            self.spoke(backend)
         seen = backend.health
         if seen.up is not True or seen.misses or seen.doubtful:
             self.observe_health(backend, Evidence.TOKENS)
+
+    def listen(self, backend: Backend) -> None:
+        """A probe is sent: from now on it counts whether anything comes."""
+        backend.unheard = True
+
+    def unanswered(self, backend: Backend) -> None:
+        """The probe's answer is late: a backend from which nothing else has come either is silent until it speaks."""
+        if backend.unheard and not backend.silent and backend.health.up is not False:
+            backend.silent = True
+            self._announce(backend, ChangeKind.SILENCE, "false", "true")
+            self.on_room()
+
+    def spoke(self, backend: Backend) -> None:
+        """Something came from a backend, whatever it was."""
+        if not backend.unheard:
+            return
+        backend.unheard = False
+        if backend.silent:
+            backend.silent = False
+            self._announce(backend, ChangeKind.SILENCE, "true", "false")
+            self.on_room()
 
     def observe_health(self, backend: Backend, evidence: Evidence) -> None:
         """Move a backend's health by one piece of evidence."""

@@ -120,6 +120,7 @@ def changed(logger: FilteringBoundLogger, change: Change) -> None:
     """The line of one change: `regime_changed` and the like; a warning where a backend is lost."""
     role = change.role.value if change.role is not None else None
     lost = change.after in ("down", CircuitState.OPEN) or change.kind is ChangeKind.LEARNING
+    lost = lost or (change.kind is ChangeKind.SILENCE and change.after == "true")
     say = logger.warning if lost else logger.info
     say(change.kind.value, role=role, before=str(change.before), after=str(change.after), **change.numbers)
 

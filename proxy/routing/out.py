@@ -12,5 +12,6 @@ class Out(StrEnum):
     DRAINING = "draining"  # the operator's wish
     DOWN = "down"  # it does not answer its probes
     CIRCUIT_OPEN = "circuit open"  # it failed too many requests in a row
+    SILENT = "silent"  # its probe is unanswered, and nothing else comes from it
     FULL = "full"  # at max_in_flight, or its next room is promised to another
     RAMPING = "ramping"  # it has just come back, and is given its share bit by bit

@@ -26,6 +26,7 @@ from proxy.routing.demand import arrived
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.out import Out
 from proxy.routing.rules import Affinity, Goals, RequestRule, RuleKind, Rules
+from proxy.routing.silence import is_silent
 from proxy.routing.threshold import follow
 
 __all__ = [
@@ -52,7 +53,7 @@ _THRESHOLD, _OVERFLOWS, _PINNED = Policy.THRESHOLD, Policy.OVERFLOW, Policy.PINN
 _NEVER_S = float("-inf")
 _REGIME, _ROOM, _OVERFLOW = Reason.REGIME, Reason.ROOM, Reason.OVERFLOW
 _FAILOVER, _FULL, _ALL_DOWN = Reason.FAILOVER, Reason.FULL, Reason.ALL_DOWN
-_STATE, _OTHER_FULL = Reason.STATE, Reason.OTHER_FULL
+_STATE, _OTHER_FULL, _SILENT = Reason.STATE, Reason.OTHER_FULL, Reason.SILENT
 
 # Wishes that a full backend does not bend: such a request waits for its own backend and uses the other only when its
 # own is down or has failed it. One whose state is there uses no other even then.
@@ -123,7 +124,7 @@ def decide_by_counts(
     expected_tokens: float = EXPECTED_TOKENS,
     where: Whereabouts = NOWHERE,
 ) -> Decision | None:
-    """What `decide` says of two backends that are both eligible and do not ramp up, speculative first in each pair.
+    """What `decide` says of two backends that are eligible, not silent and not ramping; speculative first in each pair.
 
     Nearly every request is decided so, and in a fraction of the time. None where more than the counts decides (a wish,
     a rule, no room on the backend asked first), and without smoothing. `recent_failures` are the speculative one's;
@@ -276,8 +277,10 @@ def _costs(
 def awaited(rules: Rules, regime: Regime, snapshot: LoadSnapshot, weight: int) -> Role | None:
     """The one backend that a request without a wish waits for: the favoured one, while it must not go to the other;
     None where it takes either."""
-    waits = rules.effective_policy is _CONSOLIDATE and not consolidate.may_spill(rules, regime, snapshot, weight)
-    return regime.role if waits else None
+    role = regime.role
+    if rules.effective_policy is not _CONSOLIDATE or is_silent(snapshot, role):
+        return None
+    return None if consolidate.may_spill(rules, regime, snapshot, weight) else role
 
 
 def _told(
@@ -357,9 +360,11 @@ def _place(
 ) -> tuple[Role | None, Reason]:
     wanted, reason = asked
     load = snapshot.of(wanted)
-    if load.eligible or snapshot.all_down:
+    if reason not in _FIRM and load.eligible and is_silent(snapshot, wanted):
+        reason = _SILENT
+    elif load.eligible or snapshot.all_down:
         room = has_room(load, weight)
-        if room and (reason in _FIRM or not _is_held_back(rules, snapshot, wanted, weight)):
+        if room and (reason in _FIRM or not ramp.holds_back(rules, snapshot, wanted, weight)):
             return wanted, reason
         if reason in _FIRM:
             return None, _FULL
@@ -375,8 +380,9 @@ def _place(
 
 def _takes(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:
     load = snapshot.of(role)
-    open_ = load.eligible or snapshot.all_down
-    return open_ and has_room(load, weight) and not _is_held_back(rules, snapshot, role, weight)
+    if is_silent(snapshot, role) or not (load.eligible or snapshot.all_down):
+        return False
+    return has_room(load, weight) and not ramp.holds_back(rules, snapshot, role, weight)
 
 
 def _out(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> str | None:
@@ -384,17 +390,8 @@ def _out(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> str |
     load = snapshot.of(role)
     if not load.eligible:
         return load.out or Out.DOWN
+    if is_silent(snapshot, role):
+        return Out.SILENT
     if not has_room(load, weight):
         return Out.FULL
-    return Out.RAMPING if _is_held_back(rules, snapshot, role, weight) else None
-
-
-def _is_held_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:
-    """Whether a backend still ramps up. Only beside one that serves in full: alone, or when both have come back, it
-    takes what there is."""
-    load = snapshot.of(role)
-    if not ramp.is_on(rules, load):
-        return False
-    beside = snapshot.of(role.other)
-    in_full = beside.eligible and not ramp.is_on(rules, beside)
-    return in_full and not ramp.admits(rules, load, weight)
+    return Out.RAMPING if ramp.holds_back(rules, snapshot, role, weight) else None

@@ -5,7 +5,7 @@ When a backend counts as recovered is not here (dispatch.py), nor what a full on
 
 from math import ceil
 
-from proxy.model import BackendLoad, Policy, Role
+from proxy.model import BackendLoad, LoadSnapshot, Policy, Role
 from proxy.routing.rules import Rules
 
 # Where a backend without a known limit is ramped up to, in sequences: SGLang's own limit for a speculative instance is
@@ -27,6 +27,17 @@ def admits(rules: Rules, load: BackendLoad, weight: int) -> bool:
     if load.recovered_s is None or not is_on(rules, load) or load.in_flight == 0:
         return True
     return load.in_flight + weight <= ceil(_goal(rules, load) * load.recovered_s / rules.ramp_s)
+
+
+def holds_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) -> bool:
+    """Whether a backend still ramps up. Only beside one that serves in full: alone, or when both have come back, it
+    takes what there is."""
+    load = snapshot.of(role)
+    if not is_on(rules, load):
+        return False
+    beside = snapshot.of(role.other)
+    in_full = beside.eligible and not beside.silent and not is_on(rules, beside)
+    return in_full and not admits(rules, load, weight)
 
 
 def _goal(rules: Rules, load: BackendLoad) -> int:

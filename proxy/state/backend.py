@@ -26,8 +26,8 @@ _NOT_NOW_S = float("inf")
 
 class Standing(NamedTuple):
     """What a decision asks of a backend beside its counts, and what hardly ever changes: the limit in force, and since
-    when it is eligible without a look at the clock (monotonic seconds; infinity when it is not, minus infinity when it
-    has never been away)."""
+    when it is eligible without a look at the clock (monotonic seconds; infinity when it is not or is silent, minus
+    infinity when it has never been away)."""
 
     max_in_flight: int | None
     since_s: float
@@ -39,7 +39,8 @@ class Backend:
 
     `limit` is the operator's max_in_flight (None: take the engine's own); `draining` is the operator's wish;
     `load_at_s` is the monotonic instant of the last engine poll, `recovered_at_s` that of the last return from being
-    down or from an open circuit, `changed_at_s` that at which another engine than before was found there.
+    down or from an open circuit, `changed_at_s` that at which another engine than before was found there. `unheard`
+    says that nothing has come from it since its latest probe was sent, `silent` that this lasts too long by now.
     """
 
     role: Role
@@ -55,6 +56,8 @@ class Backend:
     load_at_s: float | None = None
     recovered_at_s: float | None = None
     changed_at_s: float | None = None
+    unheard: bool = False
+    silent: bool = False
     shelf: Shelf = field(default_factory=Shelf)
     known: Standing | None = field(default=None, init=False, repr=False, compare=False)
     """The last answer of `standing`, until any of the above changes."""
@@ -67,7 +70,7 @@ class Backend:
         """What decisions ask of this backend beside its counts; read `known` first."""
         since_s = _NEVER_S if self.recovered_at_s is None else self.recovered_at_s
         passes = self.circuit.state is _CLOSED and self.health.up is not False and not self.draining
-        known = Standing(self.max_in_flight, since_s if passes else _NOT_NOW_S)
+        known = Standing(self.max_in_flight, since_s if passes and not self.silent else _NOT_NOW_S)
         object.__setattr__(self, "known", known)
         return known
 
@@ -111,6 +114,7 @@ class Backend:
             out is None,
             None if self.recovered_at_s is None else now_s - self.recovered_at_s,
             out,
+            self.silent,
         )
 
     def drift(self) -> int | None:

@@ -27,6 +27,7 @@ _FORCED = {
     Reason.PINNED: "were pinned by the configuration as it was then",
     Reason.ONLY_ELIGIBLE: _NO_CHOICE,
     Reason.OTHER_FULL: _NO_CHOICE,
+    Reason.SILENT: "had no choice, since the other backend gave no sign of life",
     Reason.RAMPING: _NO_CHOICE,
     Reason.FAILOVER: "moved, since the other backend failed them",
     Reason.ALL_DOWN: _NO_CHOICE,

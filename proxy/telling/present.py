@@ -4,7 +4,7 @@ What a policy says is in policies.py, why one request went where it went in requ
 (state.py) looks at the desk (reading.py).
 """
 
-from proxy.model import ROLES, Policy, Role
+from proxy.model import ROLES, Policy, Reason, Role
 from proxy.telling.figures import count
 from proxy.telling.policies import chosen, forced
 from proxy.telling.state import Present
@@ -14,6 +14,7 @@ _STATES = {
     "down": "does not answer its probes",
     "circuit open": "has its circuit open",
     "trial": "takes single trial requests after its failures",
+    "silent": "gives no sign of life",
     "full": "is full",
     "ramping": "has just come back and gets its share bit by bit",
 }
@@ -37,6 +38,9 @@ def now(present: Present) -> str:
         told = _none(present)
     elif out and _wish(present) is None:
         told = f"{_all_but_trials(present, out[0])} go to {out[0].other}, since {_state(present, out[0])}"
+    elif present.reason is Reason.SILENT and present.next is not None:
+        out = [present.next.other]
+        told = f"New requests go to {present.next}, since {_state(present, out[0])}"
     else:
         told = _sent(present, out)
     more = [said for role in ROLES if role not in out and (said := _short(present, role))]

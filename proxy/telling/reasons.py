@@ -13,11 +13,12 @@ from proxy.telling.figures import count, seconds, smooth, title
 # Reasons whose own sentence has the costs in it.
 _TELL_COSTS = (Reason.CHEAPER, Reason.PROBE, Reason.AFFINITY)
 # Reasons that say by themselves that the other backend was out.
-_TELL_OUT = (Reason.ONLY_ELIGIBLE, Reason.OTHER_FULL, Reason.RAMPING, Reason.FULL)
+_TELL_OUT = (Reason.ONLY_ELIGIBLE, Reason.OTHER_FULL, Reason.SILENT, Reason.RAMPING, Reason.FULL)
 _OUT_WORDS = {
     "draining": "an operator drains it",
     "down": "it does not answer its probes",
     "circuit open": "its circuit is open after too many failures",
+    "silent": "its probe was unanswered, and nothing else had come from it since",
     "full": "it is at max_in_flight",
     "ramping": "it has just come back and gets its share bit by bit",
 }
@@ -36,6 +37,8 @@ def beside(decision: Decision) -> list[str]:
         said.append(f"{told[0].upper()}{told[1:]}.")
     if because.costs is not None and because.costs.extrapolated and _known(because):
         said.append("One of the two lies outside what was measured.")
+    if decision.role is not None and _out(because, decision.role) == "silent":
+        said.append(f"{title(decision.role)} was silent then: {_OUT_WORDS['silent']}.")
     if decision.reason not in _TELL_OUT:
         for role in ROLES:
             if role is not decision.role and (word := out(because, role)):
@@ -45,8 +48,12 @@ def beside(decision: Decision) -> list[str]:
 
 def out(because: Because, role: Role) -> str | None:
     """Why a backend took nothing new, in words; None where it did, or where that is not known."""
-    word = because.speculative_out if role is Role.SPECULATIVE else because.baseline_out
+    word = _out(because, role)
     return None if word is None else _OUT_WORDS.get(word, str(word))
+
+
+def _out(because: Because, role: Role) -> str | None:
+    return because.speculative_out if role is Role.SPECULATIVE else because.baseline_out
 
 
 def costs(because: Because) -> str | None:
@@ -183,6 +190,11 @@ def _other_full(decision: Decision, settled: RequestFacts | None) -> str:
     return f"{other} was asked first and had no room beside its {held} in flight (max_in_flight)"
 
 
+def _silent(decision: Decision, settled: RequestFacts | None) -> str:
+    other = "the other backend" if decision.role is None else decision.role.other.value
+    return f"{other} was asked first, and was silent: {_OUT_WORDS['silent']}"
+
+
 def _ramping(decision: Decision, settled: RequestFacts | None) -> str:
     other = "the other backend" if decision.role is None else decision.role.other.value
     return f"{other} was asked first, and had just come back: it gets its share bit by bit"
@@ -224,6 +236,7 @@ _WHY: dict[Reason, Callable[[Decision, RequestFacts | None], str]] = {
     Reason.OVERFLOW: _overflow,
     Reason.ONLY_ELIGIBLE: _only_eligible,
     Reason.OTHER_FULL: _other_full,
+    Reason.SILENT: _silent,
     Reason.RAMPING: _ramping,
     Reason.FAILOVER: _failover,
     Reason.PROBE: _probe,

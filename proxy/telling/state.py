@@ -10,7 +10,7 @@ from proxy.model import Costs, Policy, Reason, Role
 class Side:
     """One backend now. `in_flight` counts sequences, `max_in_flight` None is no known limit; `out` says why it takes
     nothing new (draining, down, circuit open), next to nothing (trial: single requests test it after failures), or not
-    all it would be sent (full, ramping); None: it takes all."""
+    all it would be sent (silent, full, ramping); None: it takes all."""
 
     role: Role
     in_flight: int = 0

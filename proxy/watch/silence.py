@@ -1,6 +1,7 @@
-"""A backend that requests wait on and that says nothing: told before so many probes have failed that it counts as down.
+"""A backend that says nothing: told before so many probes have failed that it counts as down.
 
-Nothing is measured for it. A byte of any answer ends a row of missed probes, so that a row says that none has come.
+Nothing is measured for it. Whether one is silent is known to the desk; and a byte of any answer ends a row of missed
+probes, so that a row on which requests wait says that none has come.
 """
 
 from proxy.state.backend import Backend
@@ -12,20 +13,24 @@ LEAST_S = 2.0
 
 
 def silent(backend: Backend) -> bool:
-    """Whether requests wait there, its latest probes had no answer, and no byte of a generation has come since."""
+    """Whether it leaves a probe unanswered and says nothing else; or requests wait there, its latest probes had no
+    answer, and no byte of a generation has come since."""
     health = backend.health
-    return bool(health.up and (health.misses or health.doubtful) and backend.book.requests)
+    return bool(health.up and (backend.silent or ((health.misses or health.doubtful) and backend.book.requests)))
 
 
 def said(backend: Backend, now_s: float) -> str:
     """A sentence of a silent one."""
     requests, since_s = backend.book.requests, backend.load_at_s
-    wait = f"{count(requests, 'request')} {'waits' if requests == 1 else 'wait'} there"
+    wait = "" if not requests else f", and {count(requests, 'request')} {'waits' if requests == 1 else 'wait'} there"
     if since_s is None or now_s - since_s < LEAST_S:
-        return f"{title(backend.role)} gives nothing and misses its probes, and {wait}."
-    return f"{title(backend.role)} has given nothing for {seconds(now_s - since_s)}, and {wait}."
+        said = f"{title(backend.role)} gives nothing and misses its probes{wait}"
+    else:
+        said = f"{title(backend.role)} has given nothing for {seconds(now_s - since_s)}{wait}"
+    return said + ("; new requests go to the other backend while that answers." if backend.silent else ".")
 
 
 def troubles(backends: tuple[Backend, Backend], now_s: float) -> list[Trouble]:
     """One for each that is silent."""
-    return [Trouble("silent", said(each, now_s)) for each in backends if silent(each)]
+    found = [each for each in backends if silent(each)]
+    return [Trouble("silent", said(each, now_s), severe=bool(each.book.requests)) for each in found]

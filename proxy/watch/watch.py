@@ -11,7 +11,7 @@ from typing import Any
 from proxy import tasks
 from proxy.dispatch import Desk
 from proxy.metrics import Metrics
-from proxy.model import Change, CircuitState, DecisionRecord, EngineFacts, RequestFacts, Role
+from proxy.model import Change, ChangeKind, CircuitState, DecisionRecord, EngineFacts, RequestFacts, Role
 from proxy.protocol.agreement import Disagreement
 from proxy.routing.out import Out
 from proxy.telling import Trouble, why_out
@@ -83,6 +83,8 @@ class Watch:
 
     def changed(self, change: Change) -> None:
         """Note a change of regime, circuit, health, pin, drain or learning."""
+        if change.kind is ChangeKind.SILENCE:
+            return  # told with those who wait there, see below
         desk = self._desk
         first, second = desk.backends
         counts = first.book.in_flight, second.book.in_flight

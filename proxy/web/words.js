@@ -72,6 +72,7 @@ const REASONS = {
       : `speculative had ${because.speculative_in_flight} of leave_at ${because.leave_at}`,
   only_eligible: () => "the other takes no requests",
   other_full: () => "the other is full",
+  silent: () => "the other gives no sign of life",
   ramping: () => "the other has just come back",
   failover: () => "the other failed it before its answer began",
   probe: () => "to see how fast it is now",
@@ -85,7 +86,7 @@ export function why(decision) {
   return told ? told(decision.because) : decision.reason;
 }
 
-const OUT = { draining: "drained then", down: "down then", "circuit open": "circuit open then" };
+const OUT = { draining: "drained then", down: "down then", "circuit open": "circuit open then", silent: "silent then" };
 
 /** The cost of a choice that could have been taken; what kept a backend from it. Under policy consolidate it is the length of the answer if that backend served everything. */
 export function cost(because, role) {

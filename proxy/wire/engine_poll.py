@@ -113,4 +113,5 @@ class EnginePoll:
             reply = await self._control.get(path, within_s=self._timeout_s)
         except UpstreamError:
             return None
+        self._desk.spoke(self._backend)
         return reply if reply.status == 200 else None

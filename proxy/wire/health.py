@@ -4,22 +4,35 @@
 second at least, and ones that time out pile up in the scheduler. So it is asked rarely, alone and with patience: when
 `/ready` says no (an engine marked unhealthy stays so until a `/health` succeeds), does not exist (before 0.5.20), or is
 not to be believed: its flags stay green over a dead scheduler, which shows by generations without a first byte.
+
+A probe that is late is no miss yet, but with nothing else from the engine since it was sent the engine is silent.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from proxy.dispatch import Desk
 from proxy.errors import BackendUnreachable, UpstreamError
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
+from proxy.routing.silence import late_s
 from proxy.state.backend import Backend
-from proxy.wire.control import Control
+from proxy.wire.control import Control, Reply
 
 # SGLang gives its own health generation 20 s; a probe that gives up earlier leaves an orphan in the scheduler.
 DEEP_PROBE_S = 25.0
 # Least time between two `/health` calls to one SGLang, and between two looks for a `/ready` that was not there: another
 # version may have been started since.
 DEEP_EVERY_S = 10.0
+# An answer is late after a second at least, of the page that generates after five: sooner, and an engine that stands
+# still for one long step is silent each time; later, and a frozen one is sent all that comes meanwhile.
+LATE_S, DEEP_LATE_S = 1.0, 5.0
+# Answers that tell how long one takes: a minute of them by default, so that a busy time is remembered while it lasts.
+REMEMBERED = 60
+# A timer that comes so much late was held up by this process, where the answer may lie unread.
+HELD_UP_S = 0.25
 
 
 class HealthProbe:
@@ -34,6 +47,8 @@ class HealthProbe:
         self._engine = engine
         self._interval_s = interval_s
         self._timeout_s = timeout_s
+        self._took_s: deque[float] = deque(maxlen=REMEMBERED)
+        self._deep_took_s: deque[float] = deque(maxlen=REMEMBERED)
         self._deep_at_s = float("-inf")
         self._no_ready_until_s = float("-inf") if engine is EngineKind.SGLANG else float("inf")
 
@@ -49,7 +64,7 @@ class HealthProbe:
         if self._backend.health.doubtful or now_s < self._no_ready_until_s:
             return await self._ask_health()
         try:
-            reply = await self._control.get("/ready", within_s=self._timeout_s)
+            reply = await self._ask("/ready")
         except UpstreamError as error:
             return _missed(error)
         if reply.status in (404, 405):
@@ -61,12 +76,28 @@ class HealthProbe:
             return None  # since it was asked, and the page that was asked is the one that is not believed
         return Evidence.HIT if reply.status < 500 else Evidence.MISS
 
+    async def _ask(self, path: str, *, deep: bool = False) -> Reply:
+        """GET a page; the desk learns when an answer is due, when it is late, and that it came."""
+        took_s, least_s = (self._deep_took_s, DEEP_LATE_S) if deep else (self._took_s, LATE_S)
+        within_s = DEEP_PROBE_S if deep else self._timeout_s
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        self._desk.listen(self._backend)
+        late = Late(late_s(took_s, least_s, within_s), partial(self._desk.unanswered, self._backend))
+        try:
+            reply = await self._control.get(path, within_s=within_s)
+        finally:
+            late.cancel()
+        took_s.append(loop.time() - began_s)
+        self._desk.spoke(self._backend)
+        return reply
+
     async def _ask_health(self) -> Evidence | None:
         if self._engine is EngineKind.SGLANG:
             return await self._deep()
         openai = self._engine is EngineKind.OPENAI
         try:
-            reply = await self._control.get("/v1/models" if openai else "/health", within_s=self._timeout_s)
+            reply = await self._ask("/v1/models" if openai else "/health")
         except UpstreamError as error:
             return _missed(error)
         # Of a server that is only known to speak the API, any answer but a failure shows that it serves.
@@ -83,7 +114,7 @@ class HealthProbe:
             return None
         self._deep_at_s = now_s
         try:
-            reply = await self._control.get("/health", within_s=DEEP_PROBE_S)
+            reply = await self._ask("/health", deep=True)
         except UpstreamError as error:
             if isinstance(error, BackendUnreachable):
                 # Nothing was started there, so asking again soon costs nothing; and what comes back may be another.
@@ -95,6 +126,30 @@ class HealthProbe:
         """Hand evidence to the desk; None says nothing."""
         if evidence is not None:
             self._desk.observe_health(self._backend, evidence)
+
+
+class Late:
+    """Calls `tell` once, after `late_s` seconds in which this process has run."""
+
+    def __init__(self, late_s: float, tell: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._late_s = late_s
+        self._tell = tell
+        self._begin()
+
+    def cancel(self) -> None:
+        """Call nobody."""
+        self._timer.cancel()
+
+    def _begin(self) -> None:
+        self._timer = self._loop.call_later(self._late_s, self._look)
+        self._due_s = self._loop.time() + self._late_s
+
+    def _look(self) -> None:
+        if self._loop.time() - self._due_s > HELD_UP_S:
+            self._begin()
+        else:
+            self._tell()
 
 
 def _missed(error: UpstreamError) -> Evidence:

@@ -30,7 +30,7 @@ from fakes.until import until, until_told
 
 from proxy import tasks
 from proxy.app import App
-from proxy.model import Role
+from proxy.model import Reason, Role
 
 INTERVAL_S, TIMEOUT_S = 1.0, 5.0
 PROBED = {"interval_s": INTERVAL_S, "timeout_s": TIMEOUT_S}
@@ -306,3 +306,23 @@ async def test_h16_requests_to_the_other_engine_do_not_wait_behind_those_that_ar
             assert passed_s() - began_s < 0.010
         for client in stuck:
             client.leave()
+
+
+@leaping
+async def test_h16_engine_that_hangs_while_it_is_idle_is_sent_requests_for_two_seconds_at_most() -> None:
+    """It had answered until then. Three missed probes take seventeen."""
+    with patch("fakes.stage.FakeEngine", Paged):
+        async with staged(health=PROBED) as stage:
+            assert isinstance(stage.a, Paged)
+            await asyncio.sleep(5.5)
+            stage.a.script, began_s = hang, passed_s()
+            stage.a.pages = dict.fromkeys(("/ready", "/health", "/v1/loads", "/server_info"), hang)
+            stuck = []
+            while passed_s() - began_s < 15.0:
+                stuck.append(asyncio.create_task(stage.ask()))
+                await asyncio.sleep(0.5)
+            assert stage.app.desk.backend(A).health.up
+            assert len(stage.a.requests) <= 5
+            assert {each.decision.reason for each in stage.ended if each.decision} == {Reason.SILENT}
+            for each in stuck:
+                each.cancel()

@@ -222,6 +222,8 @@ class PlainDesk:
         role: Role | None = wanted
         if not load.eligible and not seen.all_down:
             role, reason = wanted.other, Reason.ONLY_ELIGIBLE
+        elif not firm and self.is_shunned(load, other):
+            role, reason = wanted.other, Reason.SILENT
         elif not room:
             waits = firm or (reason is Reason.REGIME and not self.may_spill(load, other, traits.weight))
             role, reason = (None if waits else wanted.other), Reason.OTHER_FULL
@@ -229,6 +231,7 @@ class PlainDesk:
             role, reason = wanted.other, Reason.RAMPING
         if role is wanted.other:
             takes = fits_in(other, traits.weight) and not self.is_held_back(other, load, traits.weight)
+            takes = takes and not self.is_shunned(other, load)
             role = role if takes and (other.eligible or seen.all_down) else None
         if role is None:
             return None, Reason.FULL
@@ -239,6 +242,8 @@ class PlainDesk:
         load, other = seen.of(role), seen.of(role.other)
         if not load.eligible:
             return self.sides[role].out(seen.at_s)
+        if self.is_shunned(load, other):
+            return "silent"
         if not fits_in(load, weight):
             return "full"
         return "ramping" if self.is_held_back(load, other, weight) else None
@@ -342,9 +347,13 @@ class PlainDesk:
             beyond |= curve.extrapolated(more)
         return Costs(*added, beyond, seen.baseline.recent_failures)
 
+    def is_shunned(self, load: BackendLoad, beside: BackendLoad) -> bool:
+        return load.eligible and load.silent and beside.eligible and not beside.silent
+
     def is_held_back(self, load: BackendLoad, beside: BackendLoad, weight: int) -> bool:
         ramps = [each.recovered_s is not None and each.recovered_s < self.rules.ramp_s for each in (load, beside)]
-        if not ramps[0] or ramps[1] or not beside.eligible or load.in_flight == 0 or load.recovered_s is None:
+        alone = not beside.eligible or beside.silent
+        if not ramps[0] or ramps[1] or alone or load.in_flight == 0 or load.recovered_s is None:
             return False
         goal = GOAL_IF_UNLIMITED if load.max_in_flight is None else load.max_in_flight
         kept = load.role is SPECULATIVE and self.rules.effective_policy in (Policy.OVERFLOW, Policy.THRESHOLD)

@@ -24,6 +24,7 @@ class Side:
         self.ghosts: list[tuple[float, int]] = []  # until when, and weights
         self.circuit, self.health = Circuit(), Health()
         self.failures: list[tuple[float, float]] = []  # the weight of them all after each, and when
+        self.silent = False
         self.recovered_at_s: float | None = None
         self.cached: list[int] = []  # blocks, the least lately used first
 
@@ -70,6 +71,7 @@ class Side:
             self.health.up is not False and self.passes(now_s) and not self.draining,
             None if self.recovered_at_s is None else now_s - self.recovered_at_s,
             self.out(now_s),
+            self.silent,
         )
 
     def out(self, now_s: float) -> str | None:

@@ -22,7 +22,7 @@ ODD = (float("inf"), float("nan"))
 COUNTS = st.integers(0, 100_000)
 SECONDS = st.floats(0, 1e6)
 COSTS = st.builds(Costs, SECONDS | st.sampled_from(ODD), SECONDS | st.sampled_from(ODD), st.booleans(), COUNTS)
-OUT = st.sampled_from((None, "draining", "down", "circuit open", "full", "ramping"))
+OUT = st.sampled_from((None, "draining", "down", "circuit open", "silent", "full", "ramping"))
 BECAUSE = st.builds(
     Because,
     st.sampled_from(Policy),

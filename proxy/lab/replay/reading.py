@@ -21,7 +21,16 @@ MIN_REQUESTS = 200
 MIN_TOLD = 50
 
 # Who was sent elsewhere by these was not sent there by the policy, and no such event is replayed.
-_BY_EVENTS = frozenset({Reason.OPERATOR_PIN, Reason.ONLY_ELIGIBLE, Reason.FAILOVER, Reason.RAMPING, Reason.ALL_DOWN})
+_BY_EVENTS = frozenset(
+    {
+        Reason.OPERATOR_PIN,
+        Reason.ONLY_ELIGIBLE,
+        Reason.SILENT,
+        Reason.FAILOVER,
+        Reason.RAMPING,
+        Reason.ALL_DOWN,
+    }
+)
 # These ran on an engine for a while.
 _CUT = frozenset({Outcome.CLIENT_GONE_IN_STREAM, Outcome.FAILED_AFTER_COMMIT, Outcome.SHUT_DOWN})
 

@@ -1,0 +1,29 @@
+"""When a probe's answer is late, and when a backend that is silent since is kept from new requests.
+
+Silent is one whose probe's answer is late, and from which nothing else has come since that was sent: no byte of an
+answer, of a generation, of its load. It stays eligible, since an engine in a long step may be as quiet: who asks for it
+by name still gets it, and it needs no row of good probes to come back. The timer is in wire/health.py.
+"""
+
+from collections.abc import Collection
+
+from proxy.model import LoadSnapshot, Role
+
+# An answer is late when it takes this many times as long as the slowest of late. Less, and one that takes a little
+# longer than ever is late; more, and an engine with a slow page is silent only with its first miss.
+TIMES = 2.0
+
+
+def late_s(took_s: Collection[float], least_s: float, limit_s: float) -> float:
+    """After how many seconds an answer is late that took so long before: after `least_s` at the earliest, and where
+    nothing is known after `limit_s`, with which it is a miss."""
+    if not took_s:
+        return limit_s
+    return min(limit_s, max(least_s, TIMES * max(took_s)))
+
+
+def is_silent(snapshot: LoadSnapshot, role: Role) -> bool:
+    """Whether a backend is silent while the other one serves and is not: when both are, the fault may be anywhere, and
+    neither is kept from requests."""
+    beside = snapshot.of(role.other)
+    return snapshot.of(role).silent and beside.eligible and not beside.silent
