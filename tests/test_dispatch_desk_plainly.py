@@ -129,7 +129,7 @@ class Pair:
         if name == "silence":
             desk.listen(backend)
             (desk.unanswered if value else desk.spoke)(backend)
-            side.silent = value and (side.silent or side.health.up is not False)
+            side.silent = value and (side.silent or bool(side.health.up))
         elif name == "drain":
             desk.drain(role, draining=value)
             side.draining = value

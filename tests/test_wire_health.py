@@ -235,6 +235,7 @@ class SlowRig(Rig):
         super().__init__(**pages)
         self.slow = SlowControl(**pages)
         self.probe = HealthProbe(self.desk, self.backend, self.slow, EngineKind.SGLANG, interval_s=1, timeout_s=5)
+        self.desk.observe_health(self.backend, Evidence.HIT)
         self.silent_s: list[float] = []
         self.desk.on_change = self._note
 

@@ -63,8 +63,9 @@ class Backends:
         backend.unheard = True
 
     def unanswered(self, backend: Backend) -> None:
-        """The probe's answer is late: a backend from which nothing else has come either is silent until it speaks."""
-        if backend.unheard and not backend.silent and backend.health.up is not False:
+        """The probe's answer is late: a backend from which nothing else has come either is silent until it speaks. One
+        that is not up is judged by its probes alone."""
+        if backend.unheard and not backend.silent and backend.health.up:
             backend.silent = True
             self._announce(backend, ChangeKind.SILENCE, "false", "true")
             self.on_room()
