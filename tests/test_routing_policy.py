@@ -395,7 +395,8 @@ class Question(NamedTuple):
     def ramping(self, load: BackendLoad) -> bool:
         """Whether it is held back beside a backend that serves."""
         beside = self.loads.of(load.role.other)
-        in_full = beside.eligible and not beside.silent and not ramp.is_on(self.rules, beside)
+        in_full = beside.eligible and not is_silent(self.loads, load.role.other)
+        in_full = in_full and not ramp.is_on(self.rules, beside)
         return in_full and not ramp.admits(self.rules, load, self.traits.weight)
 
 

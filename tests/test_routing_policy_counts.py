@@ -30,9 +30,8 @@ def rule_sets(draw: st.DrawFn) -> Rules:
 
 
 def loads(role: Role) -> st.SearchStrategy[BackendLoad]:
-    return st.builds(
-        BackendLoad, st.just(role), st.integers(0, 15), limits, st.integers(0, 8), st.just(True), st.none()
-    )
+    well = (st.just(True), st.none(), st.none(), st.just(False))
+    return st.builds(BackendLoad, st.just(role), st.integers(0, 15), limits, st.integers(0, 8), *well)
 
 
 snapshots = st.builds(LoadSnapshot, st.floats(0, 100), loads(SPECULATIVE), loads(BASELINE))

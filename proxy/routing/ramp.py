@@ -7,6 +7,7 @@ from math import ceil
 
 from proxy.model import BackendLoad, LoadSnapshot, Policy, Role
 from proxy.routing.rules import Rules
+from proxy.routing.silence import is_silent
 
 # Where a backend without a known limit is ramped up to, in sequences: SGLang's own limit for a speculative instance is
 # 48, vLLM's for any 256 or more. At the ramp's end it is unlimited anyway, so this only sets the slope.
@@ -36,7 +37,7 @@ def holds_back(rules: Rules, snapshot: LoadSnapshot, role: Role, weight: int) ->
     if not is_on(rules, load):
         return False
     beside = snapshot.of(role.other)
-    in_full = beside.eligible and not beside.silent and not is_on(rules, beside)
+    in_full = beside.eligible and not is_silent(snapshot, role.other) and not is_on(rules, beside)
     return in_full and not admits(rules, load, weight)
 
 

@@ -352,7 +352,7 @@ class PlainDesk:
 
     def is_held_back(self, load: BackendLoad, beside: BackendLoad, weight: int) -> bool:
         ramps = [each.recovered_s is not None and each.recovered_s < self.rules.ramp_s for each in (load, beside)]
-        alone = not beside.eligible or beside.silent
+        alone = not beside.eligible or self.is_shunned(beside, load)
         if not ramps[0] or ramps[1] or alone or load.in_flight == 0 or load.recovered_s is None:
             return False
         goal = GOAL_IF_UNLIMITED if load.max_in_flight is None else load.max_in_flight
