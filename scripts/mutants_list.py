@@ -193,6 +193,12 @@ MUTANTS = (
         ("proxy/routing/health.py", "misses >= rules.max_misses)):", "misses >= 1)):"),
     ),
     mutant(
+        "silent-chosen",
+        "a backend that gives no sign of life is chosen until it counts as down",
+        "dead_engines",
+        ("proxy/routing/silence.py", "    return snapshot.of(role).silent and ", "    return False and "),
+    ),
+    mutant(
         "hop-by-hop-passed",
         "headers that Connection names go upstream",
         "headers",
