@@ -4,7 +4,7 @@
     scripts/mutants release-twice ...  these alone
 
 A fault that no test notices is a hole in the tests: exit code 1. The tests have to pass on a copy without a fault
-before: exit code 2 where they do not. The faults are in mutants_list.py.
+before: exit code 2 where they do not, and where a name is no fault's. The faults are in mutants_list.py.
 """
 
 import json
@@ -21,8 +21,9 @@ from mutants_list import MUTANTS
 from mutants_terms import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
-# What a copy needs to run the cases; .venv is used from the tree itself.
-COPIED = ("proxy", "config", "docs", "tests", "scripts", "pyproject.toml", "README.md", "CHANGELOG.md")
+# What a copy needs to run the tests; the environments that the tree has are used from there. Without the locks in
+# requirements/ tests that want an environment could neither find it current nor make it.
+COPIED = ("proxy", "config", "docs", "tests", "scripts", "requirements", "pyproject.toml", "README.md", "CHANGELOG.md")
 AT_ONCE = 2
 # Of one mutant. The tests named with it take some seconds; one that makes them hang is noticed as well.
 LIMIT_S = 300
@@ -48,7 +49,11 @@ class Found:
 
 def main() -> int:
     """Returns the exit code: 0 when every fault was noticed."""
-    chosen = [mutant for mutant in MUTANTS if not sys.argv[1:] or mutant.name in sys.argv[1:]]
+    names = sys.argv[1:] or [mutant.name for mutant in MUTANTS]
+    if unknown := sorted(set(names) - {mutant.name for mutant in MUTANTS}):
+        print(f"no fault is called {', '.join(unknown)}; their names are in scripts/mutants_list.py and mutants_path.py")
+        return 2
+    chosen = [mutant for mutant in MUTANTS if mutant.name in names]
     sound = run(Mutant("none", "", tuple(sorted({test for each in chosen for test in each.tests})), ()), SOUND_WITHIN_S)
     if sound.failed or sound.hung:
         print(f"without any fault: {', '.join(sound.failed) or 'the tests do not end'}")
@@ -67,10 +72,7 @@ def run(mutant: Mutant, within_s: float = LIMIT_S) -> Found:
     """Run the mutant's tests on a copy that has the fault."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = Path(folder)
-        for name in COPIED:
-            whole = ROOT / name
-            (shutil.copytree if whole.is_dir() else shutil.copy2)(whole, tree / name)
-        (tree / ".venv").symlink_to(ROOT / ".venv")
+        copy(ROOT, tree)
         plant(mutant, tree)
         tests = [f"tests/{name}" for name in mutant.tests]
         command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "--maxfail=3", *tests]
@@ -79,6 +81,15 @@ def run(mutant: Mutant, within_s: float = LIMIT_S) -> Found:
         except subprocess.TimeoutExpired:
             return Found(mutant, (), hung=True)
         return Found(mutant, tuple(FAILED.findall(done.stdout)), hung=False)
+
+
+def copy(root: Path, tree: Path) -> None:
+    """Put into `tree` what tests need of `root`."""
+    for name in COPIED:
+        whole = root / name
+        (shutil.copytree if whole.is_dir() else shutil.copy2)(whole, tree / name)
+    for environment in root.glob(".venv*"):
+        (tree / environment.name).symlink_to(environment)
 
 
 def plant(mutant: Mutant, tree: Path) -> None:
