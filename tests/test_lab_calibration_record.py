@@ -62,6 +62,19 @@ def test_a_broken_line_in_the_middle_is_refused_with_its_number(tmp_path: Path) 
         Record(tmp_path)
 
 
+def test_a_line_or_a_run_longer_than_any_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    begun(tmp_path, count=1)
+    cells, run = tmp_path / CELLS_FILE, tmp_path / RUN_FILE
+    long = cells.read_bytes() + b"x" * (1 << 21)
+    cells.write_bytes(long)
+    with pytest.raises(ConfigError, match=r":\d: not a measurement"):
+        Record(tmp_path)
+    assert cells.read_bytes() == long
+    run.write_bytes(run.read_bytes() + b"x" * (1 << 21))
+    with pytest.raises(ConfigError, match="not a calibration's"):
+        Record(tmp_path)
+
+
 def test_another_programs_run_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / RUN_FILE).write_text('{"hello": 1}')
     with pytest.raises(ConfigError, match="--out"):

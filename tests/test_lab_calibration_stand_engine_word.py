@@ -8,12 +8,12 @@ import pytest
 from fakes.engine import Exchange, FakeEngine
 from fakes.until import until
 
+from proxy.lab.bodies import OversizeBody
 from proxy.lab.calibration.stand import engine_word, series
 from proxy.lab.calibration.stand.engine_word import (
     ArmTarget,
     Counters,
     EngineWord,
-    OversizePage,
     Reading,
     counters_of,
     reading_of_loads,
@@ -102,7 +102,7 @@ async def test_a_page_that_is_larger_than_any_of_an_engines_is_not_read_to_its_e
     async with FakeEngine(script=script) as engine, open_session() as session:
         word = EngineWord(session, ArmTarget(engine.url, EngineKind.SGLANG))
         monkeypatch.setattr(engine_word, "MAX_PAGE_BYTES", 1 << 20)
-        with pytest.raises(OversizePage):
+        with pytest.raises(OversizeBody):
             await word.page("/metrics")
         await until(over.is_set)
         assert await word.counters() == Counters()

@@ -128,6 +128,15 @@ def test_fits_beside_a_file_are_used(tmp_path: Path) -> None:
     assert (curve.fit.tau, curve.fit.verify_tokens) == (2.3, 4)
 
 
+@pytest.mark.parametrize("file", ["own.json", "fits.json"])
+def test_a_file_larger_than_any_is_not_read(tmp_path: Path, file: str) -> None:
+    path = _written(tmp_path)
+    with (tmp_path / file).open("ab") as long:
+        long.truncate(1 << 21)
+    with pytest.raises(ConfigError, match="larger than 1048576 bytes"):
+        curves.find(path)
+
+
 def test_a_file_that_is_not_json_says_so(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ConfigError, match="not JSON"):

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import itertools
 
 import orjson
@@ -193,6 +194,54 @@ async def test_an_answer_without_stream_has_tokens_and_no_first_content() -> Non
 async def test_a_failed_answer_is_named(reply: Reply, error: str) -> None:
     sample, _ = await ask(reply)
     assert sample.error == error
+
+
+@pytest.mark.parametrize(
+    ("begins", "status", "stream", "error"),
+    [
+        (ROLE + b"data: ", 200, True, "oversize"),
+        (b"", 200, False, "oversize"),
+        (b"", 500, True, "status 500"),
+    ],
+    ids=["a line", "an answer", "an error"],
+)
+async def test_an_answer_without_end_is_given_up_and_its_connection_closed(
+    begins: bytes, status: int, stream: bool, error: str
+) -> None:
+    closed = asyncio.Event()
+
+    async def endless(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 %d X\r\ncontent-type: text/plain\r\n\r\n%s" % (status, begins))
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await exchange.send(b"x" * 65536)
+        closed.set()
+
+    async with FakeEngine(script=endless) as server, open_session() as session:
+        sample = await call(session, Target(server.url, "m"), Shape(stream=stream), MESSAGES)
+        assert sample.error == error
+        await until(closed.is_set)
+
+
+def test_a_stream_as_long_as_it_likes_is_read_line_by_line() -> None:
+    answer = Answer(stream=True)
+    line = delta(content="x" * 1000)
+    taken = [answer.feed(line * 100, 1.0) for _ in range(100)]
+    answer.feed(DONE, 2.0)
+    answer.close()
+    assert (all(taken), answer.error) == (True, None)
+
+
+async def test_a_list_of_models_without_end_is_told() -> None:
+    async def endless(exchange: Exchange) -> None:
+        await exchange.stream_head("application/json")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await exchange.chunk(b"x" * 65536)
+
+    async with FakeEngine(script=endless) as server, open_session() as session:
+        with pytest.raises(UpstreamError, match=r"/v1/models answers with more than 1,048,576 bytes: is the proxy up"):
+            await first_model(session, server.url, None)
 
 
 async def test_an_answer_that_hangs_is_a_timeout_and_the_connection_is_given_up() -> None:

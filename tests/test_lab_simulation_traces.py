@@ -81,6 +81,8 @@ def test_seeds_begin_at_different_places(tmp_path: Path) -> None:
         ("a.jsonl", '{"timestamp": 1, "input_length": 3}\n', "a.jsonl:1"),
         ("a.jsonl", "[1]\n", "a.jsonl:1"),
         ("a.jsonl", "{\n", "a.jsonl:1"),
+        ("a.jsonl", '{"timestamp": 1, "input_length": 3, "output_length": 4}\n' + " " * (1 << 20) + "{}", "a.jsonl:2"),
+        ("a.csv", AZURE + "9" * (1 << 21), f"a.csv:{AZURE.count(chr(10)) + 1}: no request (longer than"),
     ],
 )
 def test_a_file_that_is_none_is_refused_with_its_line_and_the_mend(

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from proxy.lab.curve_json import json_in
 from proxy.lab.step_time import ModelM
 
 _PARAMETERS = ("t0", "m", "ne", "c", "d0", "d1", "k", "kc", "kappa", "a")
@@ -35,9 +36,9 @@ def shared_fit(folders: Iterable[Path], name: str) -> Parameters | None:
         file = folder / "fits.json"
         if file.is_file():
             try:
-                fits = orjson.loads(file.read_bytes())["fits"].values()
+                fits = json_in(file)["fits"].values()
                 found = [fit["params"] for fit in fits if name in fit["curves"]]
-            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"{file} beside it has no fits as the shipped one has them ({error!r})") from error
             if found:
                 parameters: Parameters = found[0]

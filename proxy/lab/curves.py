@@ -8,6 +8,7 @@ from proxy.errors import ConfigError
 from proxy.lab.curve import Curve, CurveCrossing, CurveKind, crossing, crossings, kind_of, slowed
 from proxy.lab.curve_files import decode
 from proxy.lab.curve_fits import shared_fit
+from proxy.lab.curve_json import json_in
 
 __all__ = [
     "DEFAULT_CURVE",
@@ -60,8 +61,7 @@ def read(path: Path) -> Curve:
     if _is_side_table(path):
         raise ConfigError(f"{path}: a table beside the curves, not a curve; mend: name a file that has points")
     try:
-        raw = orjson.loads(path.read_bytes())
-        return decode(path.stem, raw, shared_fit((path.parent, _folder()), path.stem))
+        return decode(path.stem, json_in(path), shared_fit((path.parent, _folder()), path.stem))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); mend: check the path") from error
     except orjson.JSONDecodeError as error:

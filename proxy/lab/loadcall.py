@@ -6,6 +6,7 @@ what it measures; no SDK stands between.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from types import SimpleNamespace
@@ -15,9 +16,12 @@ import aiohttp
 import orjson
 
 from proxy.errors import BackendUnreachable, UpstreamError
+from proxy.lab.bodies import OversizeBody, whole
 from proxy.lab.loadreport import Sample
 from proxy.lab.prompts import Message
 from proxy.model import Role
+from proxy.protocol.answers import READ_MAX_BYTES
+from proxy.protocol.sse import MAX_LINE_BYTES
 
 Clock = Callable[[], float]
 
@@ -27,11 +31,17 @@ _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "tool_calls", "ref
 # Engines close a kept connection after 5 s of silence; one used again later than this could be closed just then.
 _KEEP_S = 3.0
 
+# The error of an answer of which no more is read.
+_OVERSIZE = "oversize"
+
 # The models list is a line out of memory: an answer later than this means a server that will not answer a load either.
 _MODELS_TIMEOUT_S = 10.0
 
 # What to do where something listens and has no list: a proxy whose engines are out, or an engine that hangs.
 _BEHIND = "do its engines answer? `crossover status` says so of a proxy's; or name a model with --model"
+
+# Of a list of models, and of an answer that is no answer: what is larger comes from something else on that port.
+_MAX_PAGE_BYTES = 1 << 20
 
 # The proxy's header values are one short word; longer text is some other server's and has no place in a table.
 _MAX_WORD_BYTES = 32
@@ -87,21 +97,29 @@ class Answer:
         self._stream = stream
         self._ended = False
         self._told = False
-        self._rest = b""
+        self._rest = bytearray()
 
-    def feed(self, piece: bytes, now_s: float) -> None:
-        """Take the next bytes of the body, which came at `now_s`."""
-        if not self._stream:
-            self._rest += piece
-            return
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._take_event(line[5:].strip(), now_s)
+    def feed(self, piece: bytes, now_s: float) -> bool:
+        """Take the next bytes of the body, which came at `now_s`. False once it is no use to read on: a line of a
+        stream, or an answer that is none, is longer than one can be, and the rest would fill the memory."""
+        if self.error == _OVERSIZE:
+            return False
+        begin = 0
+        if self._stream and (end := piece.rfind(b"\n") + 1):
+            for line in (bytes(self._rest) + piece[:end]).split(b"\n"):
+                if line.startswith(b"data:"):
+                    self._take_event(line[5:].strip(), now_s)
+            self._rest.clear()
+            begin = end
+        self._rest += piece[begin:]
+        if len(self._rest) > (MAX_LINE_BYTES if self._stream else READ_MAX_BYTES):
+            self.error = _OVERSIZE
+            self._rest.clear()
+        return self.error != _OVERSIZE
 
     def close(self) -> None:
         """The body is over: a stream without its `[DONE]` was cut, whatever it said; one of only that is none."""
-        if not self._stream:
+        if not self._stream and self.error is None:
             self._take_object(self._rest)
         elif not self._ended and self.error is None:
             self.error = "cut"
@@ -264,10 +282,12 @@ async def _sent(
 async def _read(response: aiohttp.ClientResponse, answer: Answer, clock: Clock) -> str | None:
     """Read the body into `answer`; the name of the error, None for a whole answer."""
     if response.status != 200:
-        await response.read()
+        with suppress(OversizeBody):  # read for the connection's sake alone, which is closed then
+            await whole(response.content, _MAX_PAGE_BYTES)
         return f"status {response.status}"
     async for piece in response.content.iter_any():
-        answer.feed(piece, clock())
+        if not answer.feed(piece, clock()):
+            break
     answer.close()
     return answer.error
 
@@ -280,10 +300,12 @@ async def first_model(session: aiohttp.ClientSession, url: str, api_key: str | N
             asyncio.timeout(_MODELS_TIMEOUT_S),
             session.get(f"{url}/v1/models", headers=_headers(api_key, None)) as response,
         ):
-            status, text = response.status, await response.read()
+            status, text = response.status, await whole(response.content, _MAX_PAGE_BYTES)
     except TimeoutError as error:
         message = f"{url} takes connections, and within {_MODELS_TIMEOUT_S:g} s said nothing to /v1/models: {_BEHIND}"
         raise BackendUnreachable(message) from error
+    except OversizeBody as error:
+        raise UpstreamError(f"{url}/v1/models answers with {error}: {mend}, or name a model with --model") from error
     except (aiohttp.ClientError, ConnectionError) as error:
         raise BackendUnreachable(f"no answer from {url}/v1/models ({type(error).__name__}): {mend}") from error
     if status == 401:

@@ -45,7 +45,7 @@ class Sample:
     answer that was not streamed has neither. Token counts are the server's own (`usage`), None when it gave none, and
     count all `sequences` (the request's `n`); `cached_tokens` are those of the prompt that its prefix cache held.
     `backend` and `reason` are what the proxy said in its headers. `error` is None for a whole answer, else a short
-    name: `status 503`, `error_event`, `abort`, `cut`, `timeout`, `unreachable`, `malformed`.
+    name: `status 503`, `error_event`, `abort`, `cut`, `timeout`, `unreachable`, `malformed`, `oversize`.
     """
 
     sent_at_s: float

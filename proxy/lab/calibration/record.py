@@ -39,6 +39,9 @@ class Run:
     finished: bool = False
 
 
+# Of a run's file, and of a cell's line: they have some KiB. What is larger is cut, so that it is none.
+_MAX_BYTES = 1 << 20
+
 _RUN = TypeAdapter(Run)
 _MEASUREMENT = TypeAdapter(Measurement)
 
@@ -127,7 +130,8 @@ class Record:
             self._refuse_strangers()
             return
         try:
-            self.run = _RUN.validate_json(begun.read_bytes())
+            with begun.open("rb") as file:
+                self.run = _RUN.validate_json(file.read(_MAX_BYTES + 1))
         except ValidationError as error:
             raise ConfigError(f"{begun}: not a calibration's; name another folder by --out") from error
 
@@ -140,18 +144,22 @@ class Record:
             )
 
     def _read_cells(self, file: Path) -> None:
-        text = file.read_bytes() if file.exists() else b""
-        *lines, unfinished = text.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            try:
-                self.measurements.append(_MEASUREMENT.validate_json(line))
-            except ValidationError as error:
-                raise ConfigError(
-                    f"{file}:{number}: not a measurement; remove that line, or begin anew with --again"
-                ) from error
-        if unfinished:
-            # A process that was killed as it wrote: what it measured last is measured again.
-            file.write_bytes(text[: -len(unfinished)])
+        if not file.exists():
+            return
+        with file.open("rb") as lines:
+            whole_bytes = 0
+            for number, line in enumerate(iter(lambda: lines.readline(_MAX_BYTES + 1), b""), start=1):
+                if not line.endswith(b"\n") and len(line) <= _MAX_BYTES:
+                    # A process that was killed as it wrote: what it measured last is measured again.
+                    os.truncate(file, whole_bytes)
+                    return
+                try:
+                    self.measurements.append(_MEASUREMENT.validate_json(line))
+                except ValidationError as error:
+                    raise ConfigError(
+                        f"{file}:{number}: not a measurement; remove that line, or begin anew with --again"
+                    ) from error
+                whole_bytes += len(line)
 
 
 def _plain(value: object) -> Any:

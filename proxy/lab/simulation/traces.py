@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import Random
+from typing import TextIO
 
 import orjson
 
@@ -19,6 +20,9 @@ from proxy.lab.simulation.arrivals import Means, Offer, Source, open_source
 # No engine takes more tokens of one request: beyond, a number is a mistake that would be simulated for hours. Instants
 # are those since 1970, or since the trace began, up to the year 2100: what lies far apart is of two clocks.
 MAX_TOKENS, MAX_AT_S = 10_000_000, 4_102_444_800.0
+# A prompt of a million tokens has a line of some 16,000 characters; a file without line ends is another one, and must
+# not fill the memory.
+MAX_LINE_CHARS = 1 << 20
 
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MEND = "mend: a CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens, or JSONL as Mooncake's traces have it"
@@ -69,7 +73,8 @@ class Trace:
 def read_trace(path: Path) -> Trace:
     """The trace in a file. Raises `ConfigError` that names the file, the line and the mend."""
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = _lines(path, file)
             rows = list(_mooncake(path, lines) if path.suffix == ".jsonl" else _azure(path, lines))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}); {_MEND}") from error
@@ -78,6 +83,13 @@ def read_trace(path: Path) -> Trace:
         raise ConfigError(f"{path}: has no two requests at different times; {_MEND}")
     first_s = rows[0].at_s
     return Trace(path.stem, tuple(row._replace(at_s=row.at_s - first_s) for row in rows))
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_CHARS + 1), ""), 1):
+        if len(line) > MAX_LINE_CHARS:
+            raise ConfigError(f"{path}:{number}: no request (longer than {MAX_LINE_CHARS} characters); {_MEND}")
+        yield line
 
 
 def _azure(path: Path, lines: Iterator[str]) -> Iterator[Offer]:

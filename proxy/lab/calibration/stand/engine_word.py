@@ -12,6 +12,7 @@ import orjson
 
 from proxy.errors import UpstreamError
 from proxy.lab.calibration.stand import series
+from proxy.lab.bodies import whole
 from proxy.protocol.allowlist import EngineKind
 from proxy.protocol.engines import parse_loads, parse_metrics
 
@@ -45,10 +46,6 @@ _NAMES = frozenset(
         "llamacpp:prompt_tokens_cached_total",
     )
 )
-
-
-class OversizePage(aiohttp.ClientError):
-    """A page is larger than any that an engine tells of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ class EngineWord:
 
     async def page(self, path: str) -> tuple[int, bytes]:
         """The status and body at a path. Awaits at most some seconds. Raises OSError, TimeoutError or ClientError
-        (OversizePage among them), and UpstreamError where a Crossover proxy answers, behind which two engines would be
+        (OversizeBody among them), and UpstreamError where a Crossover proxy answers, behind which two engines would be
         measured as one."""
         async with (
             asyncio.timeout(_WITHIN_S),
@@ -124,7 +121,7 @@ class EngineWord:
                 raise UpstreamError(
                     f"{self._target.url} is a Crossover proxy and not an engine; mend: name the engine's own address"
                 )
-            return response.status, await _whole(response.content)
+            return response.status, await whole(response.content, MAX_PAGE_BYTES)
 
     async def read(self) -> Reading | None:
         """Its load now; None where it tells none. Awaits; never raises."""
@@ -156,15 +153,6 @@ class EngineWord:
             return await self.page(path)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return 0, b""
-
-
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    body = bytearray()
-    async for piece in content.iter_any():
-        body += piece
-        if len(body) > MAX_PAGE_BYTES:
-            raise OversizePage(f"more than {MAX_PAGE_BYTES:,} bytes")
-    return bytes(body)
 
 
 def reading_of_loads(body: bytes) -> Reading | None:
