@@ -14,10 +14,11 @@ from typing import Any
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__, config, logs, tasks, telling
+from proxy import __version__, config, logs, telling
 from proxy.acquaintance import Acquaintance
 from proxy.admin import Admin, Connection
 from proxy.config import InvalidConfig, Settings
+from proxy.disk import Disk
 from proxy.dispatch import Desk
 from proxy.door import Door, Readiness
 from proxy.front import FrontServer
@@ -30,6 +31,7 @@ from proxy.plan import body_rules, connection_rules, engines, line_rules, patien
 from proxy.protocol.fields import raw
 from proxy.reading import present, read, unlooked
 from proxy.relay import Relay
+from proxy.source import Source
 from proxy.telling.figures import count
 from proxy.tracing import Tracing
 from proxy.watch import Watch
@@ -71,7 +73,8 @@ class App:
         self.phase = Phase.STARTING
         self.reload_failed = False
         self.files = settings.sources.marks  # whose change asks for a reload
-        self._source = source
+        self.disk = Disk(lambda said: logger.warning("disk_slow", message=said))
+        self._source = Source(source, self.disk)
         self.desk = Desk(plan(settings), time.monotonic)
         self.metrics = Metrics(self.reading)
         self.desk.on_change = self._changed
@@ -100,7 +103,6 @@ class App:
         self._tls: dict[str, TlsPort] = {}  # by section; empty without TLS
         self._admin: web.AppRunner | None = None
         self._learned = LearnedFile(self.desk, self._learned_path, self._warn_of_learned)
-        self._keeper: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()  # starting and reloading, one at a time
         self.port = 0
         self.admin_port = 0
@@ -126,10 +128,9 @@ class App:
             self.logger.warning("backends_slow", message="a backend did not answer the first look; starting without")
         for line in lines:
             line.start()
-        await self._learned.recall()
-        self._keeper = tasks.spawn(self._learned.run(), name="learned file")
+        await self._learned.start()
         self.watch.start()
-        for section, context in (await asyncio.to_thread(config.contexts, self.settings)).items():
+        for section, context in (await self.disk.ask("the files of TLS", config.contexts, self.settings)).items():
             self._tls[section] = TlsPort(
                 context,
                 handshake_s=listen.head_timeout_s,
@@ -185,9 +186,7 @@ class App:
         for port in self._tls.values():
             await port.stop()
         self.phase = Phase.STOPPED
-        if self._keeper is not None:
-            await tasks.end(self._keeper)
-            await self._learned.write()
+        await self._learned.stop()
         await self.pair.stop()
         await self._tracing.stop()
         self.logger.info("stopped", in_flight=self.desk.snapshot().in_flight)
@@ -211,8 +210,7 @@ class App:
 
     async def _reload(self) -> tuple[bool, list[str]]:
         try:
-            settings = await asyncio.to_thread(self._source)
-            contexts = await asyncio.to_thread(config.contexts, settings)
+            settings, contexts = await self._source.anew()
         except InvalidConfig as error:
             self.files = {**self.settings.sources.marks, **error.marks}
             return self._reject([str(problem) for problem in error.problems])
@@ -306,7 +304,7 @@ class App:
         """The configuration in force beside the defaults, and beside the file as it is now."""
         found = config.beside_defaults(self.settings)
         try:
-            written = await asyncio.to_thread(self._source)
+            written, _ = await self._source.anew()
         except InvalidConfig as error:
             return {"set": found, "pending": [], "problems": [str(problem) for problem in error.problems]}
         return {"set": found, "pending": config.pending(self.settings, written), "problems": []}

@@ -9,20 +9,24 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
 from proxy import config, logs, tasks
 from proxy.app import App
 from proxy.config import InvalidConfig, Settings
+from proxy.disk import Disk
 from proxy.ending import FAILED, STDERR, Overdue
 from proxy.errors import ConfigError
 from proxy.wire.reload import watch
 
+T = TypeVar("T")
+
 OK = 0
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 # glibc's name for the limit from which a block is one of its own, and its value at the start.
 M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 128 * 1024
 # At so many more objects than before the youngest are looked through for rings. Python's own 700 is reached by a dozen
@@ -67,12 +71,52 @@ async def _run(options: argparse.Namespace) -> int:
     if options.config is None:
         return await _demo(options)
     path: Path = options.config
-    try:
-        settings = read(path, options)
-    except InvalidConfig as error:
-        print(error.message, file=sys.stderr)  # noqa: T201 - before there is a logger
+    # Until `serve` hears them. The first process of a container would else not hear them at all.
+    stop: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    _hear(stop)
+    reading = await _unless(stop, _first(path, options), name="first reading")
+    if stop.done():
+        _say(f"{stop.result().name} ended the start before {path} was read")
+        return OK
+    settings = reading.result()
+    if isinstance(settings, InvalidConfig):
+        _say(settings.message)
         return FAILED
     return await serve(settings, lambda: read(path, options))
+
+
+async def _first(path: Path, options: argparse.Namespace) -> Settings | InvalidConfig:
+    try:
+        return await Disk(_say).ask(str(path), read, path, options)
+    except InvalidConfig as refused:
+        return refused
+
+
+def _hear(stop: "asyncio.Future[signal.Signals]") -> None:
+    def asked(number: signal.Signals) -> None:
+        if not stop.done():
+            stop.set_result(number)
+
+    for number in STOPPING:
+        asyncio.get_running_loop().add_signal_handler(number, asked, number)
+
+
+async def _unless(
+    stop: "asyncio.Future[signal.Signals]", work: Coroutine[Any, Any, T], *, name: str
+) -> "asyncio.Task[T]":
+    """The task of `work`, which has ended: cancelled where a signal to stop came first."""
+    task = tasks.spawn(work, name=name)
+    either: set[asyncio.Future[Any]] = {task, stop}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await tasks.end(task)
+    return task
+
+
+def _say(message: str) -> None:
+    """Tell something before there is a logger."""
+    print(message, file=sys.stderr, flush=True)  # noqa: T201
 
 
 async def _demo(options: argparse.Namespace) -> int:
@@ -91,7 +135,7 @@ async def _demo(options: argparse.Namespace) -> int:
             told_on = sys.stderr if first.log.format == "json" else sys.stdout
             return await serve(first, settings, greet=lambda app: demo.greet(app.port, app.admin_port, told_on))
     except (ConfigError, ValueError, TimeoutError) as error:
-        print(str(error) or "the embedded engines did not start in time; try again", file=sys.stderr)  # noqa: T201
+        _say(str(error) or "the embedded engines did not start in time; try again")
         return FAILED
 
 
@@ -129,7 +173,7 @@ async def _serve(app: App, signals: "_Signals", greet: Callable[[App], None] | N
     collect_from_here()
     if greet is not None:
         greet(app)
-    watcher = tasks.spawn(watch(lambda: app.files, _reloading(app, "file")), name="config watch")
+    watcher = tasks.spawn(watch(lambda: app.files, app.disk, _reloading(app, "file")), name="config watch")
     try:
         await _until_signalled(app, signals)
     finally:
@@ -139,12 +183,7 @@ async def _serve(app: App, signals: "_Signals", greet: Callable[[App], None] | N
 
 async def _started(app: App, signals: "_Signals") -> int | None:
     """Start. The exit code where it ends with that: a signal to stop came first, or there is something wrong."""
-    start = tasks.spawn(_refused(app), name="start")
-    either: set[asyncio.Future[Any]] = {start, signals.stop}
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await tasks.end(start)
+    start = await _unless(signals.stop, _refused(app), name="start")
     if start.cancelled():
         return OK
     refused = start.result()
@@ -190,7 +229,7 @@ class _Signals:
         self.stop: asyncio.Future[signal.Signals] = loop.create_future()
         self.hurry = asyncio.Event()
         self._overdue, self._told = overdue, told
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPPING:
             loop.add_signal_handler(number, self._asked, number)
         loop.add_signal_handler(signal.SIGHUP, _spawn_reload, reload)
 

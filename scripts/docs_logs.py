@@ -255,6 +255,7 @@ EVENTS = (
         (Field("problems", "All that is wrong with it, each with its mend.", "array"),),
     ),
     Event("config_caution", "warning", "The configuration is allowed, and worth a second look.", (MESSAGE,)),
+    Event("disk_slow", "warning", "A file has not come from its disk, and is waited for.", (MESSAGE,)),
     Event("learned_file", "warning", "`routing.learn.state_file` could not be read or written.", (MESSAGE,)),
     Event(
         "started",

@@ -51,7 +51,9 @@ def main() -> int:
     """Returns the exit code: 0 when every fault was noticed."""
     names = sys.argv[1:] or [mutant.name for mutant in MUTANTS]
     if unknown := sorted(set(names) - {mutant.name for mutant in MUTANTS}):
-        print(f"no fault is called {', '.join(unknown)}; their names are in scripts/mutants_list.py and mutants_path.py")
+        print(
+            f"no fault is called {', '.join(unknown)}; their names are in scripts/mutants_list.py and mutants_path.py"
+        )
         return 2
     chosen = [mutant for mutant in MUTANTS if mutant.name in names]
     sound = run(Mutant("none", "", tuple(sorted({test for each in chosen for test in each.tests})), ()), SOUND_WITHIN_S)

@@ -31,7 +31,9 @@ def test_each_fault_has_a_name_of_its_own() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
-def test_a_name_that_is_no_faults_runs_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_no_faults_runs_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     ran: list[Mutant] = []
     monkeypatch.setattr(mutants, "run", lambda mutant, *_: ran.append(mutant))
     monkeypatch.setattr(sys, "argv", ["mutants", "release-twice", "no-such-fault"])

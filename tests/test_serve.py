@@ -177,6 +177,40 @@ def test_a_second_signal_ends_at_once_what_hangs(tmp_path: Path) -> None:
     assert hanging("twice", tmp_path) == (1, True)
 
 
+# A network file system that is gone: opening a file on it does not return. Told to stop, once it was said what is
+# waited for.
+GONE = """
+import os, signal, sys, threading
+from pathlib import Path
+from proxy import config, disk, serve
+from test_serve import options
+disk.SLOW_S = 0.01
+def gone(*_):
+    threading.Event().wait()
+config.load = gone
+say = serve._say
+def said(message):
+    say(message)
+    if "waited for" in message:
+        os.kill(os.getpid(), signal.Signals[sys.argv[2]])
+serve._say = said
+sys.exit(serve.run(options(config=Path(sys.argv[1]))))
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_configuration_whose_disk_hangs_is_named_and_a_signal_ends_the_start(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "crossover.yaml"
+    ended = ran("-c", GONE, path, number, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+    assert (ended.returncode, ended.stderr.splitlines()) == (
+        0,
+        [
+            f"{path}: its disk has not answered for 0.01 s, and is waited for",
+            f"{number} ended the start before {path} was read",
+        ],
+    )
+
+
 # ---------------------------------------------------------------- what it takes of the machine
 
 

@@ -10,6 +10,7 @@ from fakes.until import until
 from proxy import tasks
 from proxy.config import Marks, mark
 from proxy.config.marks import Mark
+from proxy.disk import Disk
 from proxy.wire import reload
 
 
@@ -52,7 +53,7 @@ async def watching(path: Path, seen: Mark = None) -> AsyncIterator[Watched]:
     watched = Watched(path, seen)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reload, "mark", watched.look)
-        task = tasks.spawn(reload.watch(lambda: watched.read, watched.changed, every_s=0.001), name="watch")
+        task = tasks.spawn(reload.watch(lambda: watched.read, Disk(), watched.changed, every_s=0.001), name="watch")
         try:
             yield watched
         finally:

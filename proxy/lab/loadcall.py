@@ -120,7 +120,7 @@ class Answer:
     def close(self) -> None:
         """The body is over: a stream without its `[DONE]` was cut, whatever it said; one of only that is none."""
         if not self._stream and self.error is None:
-            self._take_object(self._rest)
+            self._take_object(bytes(self._rest))
         elif not self._ended and self.error is None:
             self.error = "cut"
         elif not self._told and self.error is None:

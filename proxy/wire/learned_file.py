@@ -11,10 +11,12 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
+from proxy import tasks
+from proxy.disk import Disk
 from proxy.dispatch import Desk
 from proxy.model import Role
 from proxy.routing import learned
@@ -27,8 +29,6 @@ WITHIN_S = 5.0
 # Two backends of some hundred bins each take 50 KiB; larger is another file.
 MAX_FILE_BYTES = 1 << 20
 
-T = TypeVar("T")
-
 
 class LearnedFile:
     """Keeps what the desk learns in the file that `path` names now; None: in none. `warn` is told what goes wrong."""
@@ -38,7 +38,19 @@ class LearnedFile:
         self._path = path
         self._warn = warn
         self._failed = False
-        self._thread: asyncio.Future[Any] | None = None  # at the file, or the last that was
+        self._disk = Disk()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up what was learned before, and keep what is from now on."""
+        await self.recall()
+        self._keeper = tasks.spawn(self.run(), name="learned file")
+
+    async def stop(self) -> None:
+        """Keep it for the last time, where it was started."""
+        if self._keeper is not None:
+            await tasks.end(self._keeper)
+            await self.write()
 
     async def recall(self) -> None:
         """Take up what was learned before, if there is any."""
@@ -46,7 +58,7 @@ class LearnedFile:
         if path is None or learning is None:
             return
         try:
-            content = await self._by_thread(_read, path)
+            content = await self._disk.ask(str(path), _read, path, within_s=WITHIN_S)
         except OSError as error:
             self._warn(f"{path}: what was learned before cannot be read ({error.strerror}); it is learned anew")
             return
@@ -72,7 +84,8 @@ class LearnedFile:
             return
         state = learned.written(learning.learner, self._versions(), self._desk.clock())
         try:
-            await self._by_thread(_replace, path, orjson.dumps({**state, "at_s": _unix_s()}))
+            content = orjson.dumps({**state, "at_s": _unix_s()})
+            await self._disk.ask(str(path), _replace, path, content, within_s=WITHIN_S)
         except OSError as error:
             if not self._failed:  # a full disk stays full: told once
                 self._warn(f"{path}: what was learned cannot be written ({error.strerror}); mend: make it writable")
@@ -80,28 +93,8 @@ class LearnedFile:
         else:
             self._failed = False
 
-    async def _by_thread(self, act: Callable[..., T], *given: Any) -> T:
-        """What `act` gives. One at a time, so that a disk that hangs takes one thread: nothing can end it. Raises
-        OSError, also where it is not done within WITHIN_S."""
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                if self._thread is not None:
-                    await asyncio.wait({self._thread})
-                self._thread = thread = asyncio.get_running_loop().run_in_executor(None, act, *given)
-                thread.add_done_callback(_heard)
-                await asyncio.wait({thread})
-        except TimeoutError as late:
-            raise OSError(errno.ETIMEDOUT, f"its disk did not answer within {WITHIN_S:g} s") from late
-        return thread.result()
-
     def _versions(self) -> dict[Role, str | None]:
         return {each.role: None if each.facts is None else each.facts.version for each in self._desk.backends}
-
-
-def _heard(thread: "asyncio.Future[Any]") -> None:
-    """Take note of its error: nobody may be waiting any more."""
-    if not thread.cancelled():
-        thread.exception()
 
 
 def _read(path: Path) -> bytes | None:

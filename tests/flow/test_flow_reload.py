@@ -227,6 +227,34 @@ async def test_of_two_reloads_at_once_the_one_that_read_the_newer_file_wins(tmp_
             assert stage.app.desk.rules.leave_at == 72
 
 
+async def test_a_disk_that_hangs_is_told_to_all_who_ask_and_nobody_else_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.source.READ_WITHIN_S", 0.05)
+    async with Engine() as a, Engine(BASELINE) as b:
+        path = tmp_path / "crossover.yaml"
+        answers, asked = threading.Event(), 0
+
+        def source() -> Settings:
+            nonlocal asked
+            asked += 1
+            answers.wait()
+            return config.load(path, {})
+
+        async with staged(path, a, b, source) as stage:
+            many = [asyncio.ensure_future(stage.app.differences()) for _ in range(50)]
+            status, said = await stage.reload()
+            assert (status, "its disk did not answer" in said["problems"][0]) == (422, True)
+            told = await asyncio.gather(*many)
+            assert all("did not answer" in each["problems"][0] for each in told)
+            assert asked == 1
+            async with asyncio.timeout(10):
+                await asyncio.to_thread(int)  # of the loop's own threads none is taken
+            answers.set()
+            monkeypatch.undo()
+            assert (await stage.reload())[0] == 200
+
+
 async def test_a_reload_that_ends_after_the_proxy_starts_nothing(tmp_path: Path) -> None:
     async with Engine() as a, Engine(BASELINE) as b, Engine() as c:
         path = tmp_path / "crossover.yaml"

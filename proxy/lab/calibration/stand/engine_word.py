@@ -11,8 +11,8 @@ import aiohttp
 import orjson
 
 from proxy.errors import UpstreamError
-from proxy.lab.calibration.stand import series
 from proxy.lab.bodies import whole
+from proxy.lab.calibration.stand import series
 from proxy.protocol.allowlist import EngineKind
 from proxy.protocol.engines import parse_loads, parse_metrics
 

@@ -1,0 +1,36 @@
+"""The configuration of a running proxy, read anew from where it came. A disk that hangs holds nothing else up.
+
+What is in the files is read in config/, and taken over in app.py.
+"""
+
+import ssl
+from collections.abc import Callable
+
+from proxy import config
+from proxy.config import InvalidConfig, Problem, Settings
+from proxy.disk import Disk
+
+# Reading takes milliseconds, and of the largest files some hundred. Who asks for a reload is then told that there is
+# none, instead of waiting with all who ask after.
+READ_WITHIN_S = 10.0
+HUNG = "cannot be read ({}); mend: see to its disk, then reload"
+
+
+class Source:
+    """Where settings come from: `read` raises InvalidConfig, and blocks on the disk."""
+
+    def __init__(self, read: Callable[[], Settings], disk: Disk) -> None:
+        self._read = read
+        self._disk = disk
+
+    async def anew(self) -> tuple[Settings, dict[str, ssl.SSLContext]]:
+        """The settings as they are written now, and a context for each section with TLS. Raises InvalidConfig, also
+        where they do not come within READ_WITHIN_S."""
+        try:
+            return await self._disk.ask("the configuration", self._whole, within_s=READ_WITHIN_S)
+        except OSError as error:
+            raise InvalidConfig([Problem("the configuration", 0, 0, "", HUNG.format(error.strerror))]) from error
+
+    def _whole(self) -> tuple[Settings, dict[str, ssl.SSLContext]]:
+        settings = self._read()
+        return settings, config.contexts(settings)
