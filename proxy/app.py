@@ -31,7 +31,7 @@ from proxy.plan import body_rules, connection_rules, engines, line_rules, patien
 from proxy.protocol.fields import raw
 from proxy.reading import present, read, unlooked
 from proxy.relay import Relay
-from proxy.source import Source
+from proxy.source import anew
 from proxy.telling.figures import count
 from proxy.tracing import Tracing
 from proxy.watch import Watch
@@ -74,7 +74,7 @@ class App:
         self.reload_failed = False
         self.files = settings.sources.marks  # whose change asks for a reload
         self.disk = Disk(lambda said: logger.warning("disk_slow", message=said))
-        self._source = Source(source, self.disk)
+        self._source = source
         self.desk = Desk(plan(settings), time.monotonic)
         self.metrics = Metrics(self.reading)
         self.desk.on_change = self._changed
@@ -210,7 +210,7 @@ class App:
 
     async def _reload(self) -> tuple[bool, list[str]]:
         try:
-            settings, contexts = await self._source.anew()
+            settings, contexts = await anew(self._source, self.disk)
         except InvalidConfig as error:
             self.files = {**self.settings.sources.marks, **error.marks}
             return self._reject([str(problem) for problem in error.problems])
@@ -304,7 +304,7 @@ class App:
         """The configuration in force beside the defaults, and beside the file as it is now."""
         found = config.beside_defaults(self.settings)
         try:
-            written, _ = await self._source.anew()
+            written, _ = await anew(self._source, self.disk)
         except InvalidConfig as error:
             return {"set": found, "pending": [], "problems": [str(problem) for problem in error.problems]}
         return {"set": found, "pending": config.pending(self.settings, written), "problems": []}

@@ -16,21 +16,15 @@ READ_WITHIN_S = 10.0
 HUNG = "cannot be read ({}); mend: see to its disk, then reload"
 
 
-class Source:
-    """Where settings come from: `read` raises InvalidConfig, and blocks on the disk."""
+async def anew(read: Callable[[], Settings], disk: Disk) -> tuple[Settings, dict[str, ssl.SSLContext]]:
+    """The settings as they are written now, and a context for each section with TLS. `read` raises InvalidConfig, and
+    blocks on the disk. Raises InvalidConfig, also where they do not come within READ_WITHIN_S."""
 
-    def __init__(self, read: Callable[[], Settings], disk: Disk) -> None:
-        self._read = read
-        self._disk = disk
-
-    async def anew(self) -> tuple[Settings, dict[str, ssl.SSLContext]]:
-        """The settings as they are written now, and a context for each section with TLS. Raises InvalidConfig, also
-        where they do not come within READ_WITHIN_S."""
-        try:
-            return await self._disk.ask("the configuration", self._whole, within_s=READ_WITHIN_S)
-        except OSError as error:
-            raise InvalidConfig([Problem("the configuration", 0, 0, "", HUNG.format(error.strerror))]) from error
-
-    def _whole(self) -> tuple[Settings, dict[str, ssl.SSLContext]]:
-        settings = self._read()
+    def whole() -> tuple[Settings, dict[str, ssl.SSLContext]]:
+        settings = read()
         return settings, config.contexts(settings)
+
+    try:
+        return await disk.ask("the configuration", whole, within_s=READ_WITHIN_S)
+    except OSError as error:
+        raise InvalidConfig([Problem("the configuration", 0, 0, "", HUNG.format(error.strerror))]) from error

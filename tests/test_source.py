@@ -7,7 +7,7 @@ import pytest
 from proxy import config, source
 from proxy.config import InvalidConfig, Settings
 from proxy.disk import Disk
-from proxy.source import Source
+from proxy.source import anew
 
 SETTINGS = config.from_mapping(
     {"backends": {"speculative": {"url": "http://127.0.0.1:1"}, "baseline": {"url": "http://127.0.0.1:2"}}}
@@ -15,7 +15,7 @@ SETTINGS = config.from_mapping(
 
 
 async def test_the_settings_come_with_the_contexts_of_their_tls() -> None:
-    assert await Source(lambda: SETTINGS, Disk()).anew() == (SETTINGS, {})
+    assert await anew(lambda: SETTINGS, Disk()) == (SETTINGS, {})
 
 
 async def test_what_is_wrong_with_them_is_raised() -> None:
@@ -23,7 +23,7 @@ async def test_what_is_wrong_with_them_is_raised() -> None:
         return config.override(SETTINGS, {"listen.port": 70000})
 
     with pytest.raises(InvalidConfig, match=r"listen\.port"):
-        await Source(wrong, Disk()).anew()
+        await anew(wrong, Disk())
 
 
 async def test_a_disk_that_hangs_is_told_in_time_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,12 +34,12 @@ async def test_a_disk_that_hangs_is_told_in_time_with_the_mend(monkeypatch: pyte
         answers.wait()
         return SETTINGS
 
-    asked = Source(read, Disk())
+    disk = Disk()
     with pytest.raises(InvalidConfig) as told:
-        await asked.anew()
+        await anew(read, disk)
     assert told.value.message == (
         "the configuration: cannot be read (its disk did not answer within 0.01 s); mend: see to its disk, then reload"
     )
     answers.set()
     monkeypatch.undo()
-    assert (await asked.anew())[0] == SETTINGS
+    assert (await anew(read, disk))[0] == SETTINGS

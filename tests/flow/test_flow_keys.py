@@ -353,7 +353,7 @@ async def test_a_key_that_was_for_the_proxy_goes_to_no_engine_when_keys_are_turn
 
 @contextlib.asynccontextmanager
 async def watched(app: App) -> AsyncIterator[None]:
-    watcher = tasks.spawn(watch(lambda: app.files, app.reload, every_s=0.01), name="watch")
+    watcher = tasks.spawn(watch(lambda: app.files, app.disk, app.reload, every_s=0.01), name="watch")
     try:
         yield
     finally:

@@ -414,7 +414,7 @@ async def test_certificate_that_changes_on_disk_alone_is_taken_over(files: Files
         path = tmp_path / "crossover.yaml"
         path.write_bytes((files.folder / "crossover.yaml").read_bytes())
         stage.app._source = lambda: config.load(path, {})
-        watching = watch(lambda: stage.app.files, stage.app.reload, every_s=0.02)
+        watching = watch(lambda: stage.app.files, stage.app.disk, stage.app.reload, every_s=0.02)
         task = tasks.spawn(watching, name="watch")
         new = renew(files)
 
