@@ -75,13 +75,14 @@ def test_folder_in_place_of_a_file_is_named(files: Files) -> None:
     assert said.startswith("listen.tls.cert_file: names no regular file; mend: ")
 
 
-def test_only_the_beginning_of_a_huge_file_is_read(files: Files) -> None:
+@pytest.mark.parametrize("key", ["cert_file", "client_ca_file"])
+def test_huge_file_is_read_by_nobody(files: Files, key: str) -> None:
     huge = files.folder / "huge"
-    with huge.open("wb") as file:
-        file.seek(MAX_FILE_BYTES)
-        file.write(b"-----BEGIN CERTIFICATE-----")
-    said = problem(cert_file=str(huge), key_file=files.section["key_file"])
-    assert said.startswith("listen.tls.cert_file: names a file without a certificate in PEM")
+    huge.write_bytes(files.ca_file.read_bytes())
+    with huge.open("r+b") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    said = problem(**{**files.section, key: str(huge)})
+    assert said == f"listen.tls.{key}: names a file larger than {MAX_FILE_BYTES} bytes; mend: check the path"
 
 
 def test_no_problem_shows_what_is_in_a_file(files: Files) -> None:

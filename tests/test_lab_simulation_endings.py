@@ -5,9 +5,10 @@ from random import Random
 from statistics import fmean
 
 import pytest
+from fakes.stepped import stepped
 
 from proxy.lab.curves import find
-from proxy.lab.engine import Engine, EngineLimits, Sequence
+from proxy.lab.engine import Engine, EngineLimits
 from proxy.lab.simulation.arms import Bench, arm
 from proxy.lab.simulation.arrivals import Gamma, Offer, open_source
 from proxy.lab.simulation.course import Course
@@ -124,32 +125,10 @@ def test_means_with_clients_that_leave_are_those_of_the_engine_that_takes_every_
     source = Gamma().source(1.2, 3)
     offers = [source.take()._replace(read=0.4 if n % 3 == 0 else 1.0) for n in range(1200)]
     times = _trial(offers).run(0, len(offers))
-    stepped = _stepped(offers)
-    assert len(times.e2e_s) == len(stepped) < 900
-    assert fmean(times.e2e_s) == pytest.approx(fmean(stepped), rel=0.01)
-    everybody = [offer._replace(read=1.0) for offer in islice(offers, len(offers))]
-    assert fmean(_trial(everybody).run(0, len(offers)).e2e_s) > 1.1 * fmean(stepped)
-
-
-def _stepped(offers: list[Offer]) -> list[float]:
-    """Seconds of each request whose client stays, where every step is taken."""
     curve = find(KIMI)
     limits = EngineLimits(64, 400_000, prefill_tokens_per_s=curve.prefill_tokens_per_s)
-    engine = Engine(curve.step_time(BASELINE), limits, Random(7))
-    now_s, came, took_s = 0.0, 0, []
-    had = [0] * len(offers)
-    while came < len(offers) or engine.busy:
-        if not engine.busy:
-            now_s = max(now_s, offers[came].at_s)
-        while came < len(offers) and offers[came].at_s <= now_s:
-            engine.submit(Sequence(came, offers[came].prompt_tokens, offers[came].tokens, offers[came].tokens))
-            came += 1
-        step = engine.step()
-        now_s += step.duration_s
-        for number, tokens, finished in step.emitted:
-            offer, had[number] = offers[number], had[number] + tokens
-            if offer.read < 1.0 and had[number] >= offer.read * offer.tokens:
-                engine.abort(number)
-            elif finished:
-                took_s.append(now_s - offer.at_s)
-    return took_s
+    took_s = stepped(Engine(curve.step_time(BASELINE), limits, Random(7)), offers)
+    assert len(times.e2e_s) == len(took_s) < 900
+    assert fmean(times.e2e_s) == pytest.approx(fmean(took_s), rel=0.01)
+    everybody = [offer._replace(read=1.0) for offer in islice(offers, len(offers))]
+    assert fmean(_trial(everybody).run(0, len(offers)).e2e_s) > 1.1 * fmean(took_s)

@@ -6,11 +6,12 @@ from statistics import fmean, pstdev
 from typing import cast
 
 import pytest
+from fakes.stepped import stepped
 
 from proxy.errors import ConfigError
 from proxy.lab.acceptance import Acceptance
 from proxy.lab.curves import find
-from proxy.lab.engine import Engine, EngineLimits, Sequence
+from proxy.lab.engine import Engine, EngineLimits
 from proxy.lab.simulation.arms import Bench, arm
 from proxy.lab.simulation.arrivals import Gamma, Offer, open_source
 from proxy.lab.simulation.fates import RETHINK_S, Dispersion, Fated
@@ -91,15 +92,6 @@ def test_means_with_requests_that_draft_differently_well_are_those_of_the_engine
     law = _Each([min(4.0, max(1.0, curve.tokens_per_step * offer.acceptance)) for offer in offers], 4)
     limits = EngineLimits(64, 400_000, prefill_tokens_per_s=curve.prefill_tokens_per_s)
     law.engine = engine = Engine(curve.step_time(SPECULATIVE), limits, Random(7), cast("Acceptance", law))
-    now_s, came, took_s = 0.0, 0, []
-    while came < len(offers) or engine.busy:
-        if not engine.busy:
-            now_s = max(now_s, offers[came].at_s)
-        while came < len(offers) and offers[came].at_s <= now_s:
-            engine.submit(Sequence(came, offers[came].prompt_tokens, offers[came].tokens, offers[came].tokens))
-            came += 1
-        step = engine.step()
-        now_s += step.duration_s
-        took_s += [now_s - offers[number].at_s for number, _, finished in step.emitted if finished]
+    took_s = stepped(engine, offers)
     assert fmean(ours.e2e_s) == pytest.approx(fmean(took_s), rel=0.01)
     assert sorted(ours.e2e_s)[890] == pytest.approx(sorted(took_s)[890], rel=0.05)

@@ -6,6 +6,7 @@ Shaking hands is in wire/tls.py; which sections may have TLS is in settings.py.
 import ssl
 from pathlib import Path
 
+from proxy.config.key_files import content_of
 from proxy.config.problems import InvalidConfig, KeyPath, Problem, dotted
 from proxy.config.settings import Settings, Tls
 
@@ -102,16 +103,10 @@ def _unusable(error: Exception) -> _Fault:
 
 def _require(key: str, name: str, mark: bytes, what: str) -> None:
     """Raises _Fault unless the file is there and looks right. What is in it is in no message."""
-    path = Path(name)
     try:
-        if not path.is_file():  # a pipe or a device could block for ever
-            message = "names no regular file; mend: check the path, which counts from the configuration's folder"
-            raise _Fault(key, message)
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES)
-    except OSError as error:
-        message = f"names a file that cannot be read ({error.strerror}); mend: check its permissions"
-        raise _Fault(key, message) from None
+        content = content_of(Path(name), MAX_FILE_BYTES)
+    except ValueError as error:
+        raise _Fault(key, str(error)) from None
     if mark not in content:
         raise _Fault(key, f"names a file without {what} in PEM; mend: check that it is the right one")
 

@@ -1,4 +1,5 @@
-"""Reads the files beside the configuration that hold keys: an engine's, the operators' token, the clients' digests.
+"""Reads the files that the configuration names: whole, and none larger than its kind can be. Of those with keys (an
+engine's, the operators' token, the clients' digests) also what is in them.
 
 What their text may be is not here: a key's is in addresses.py, the clients' in protocol/client_keys.py.
 """

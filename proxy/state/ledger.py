@@ -60,7 +60,10 @@ class Book:
         self.typical_duration_s = 0.0
         self.next_expiry_s = _NEVER_S
         """When the next lingering sequence is dropped (monotonic seconds); infinity when none lingers."""
-        self._leases: dict[Lease, None] = {}  # in the order in which they were opened
+        # In the order in which they were opened. An OrderedDict finds the oldest as soon whatever was settled before it,
+        # this one up to 8 us later among 10,000 that take equally long. With the spread that answers have it does not
+        # come to that, and a request then costs 7 % more over the other.
+        self._leases: dict[Lease, None] = {}
         self._lingering: list[tuple[float, int]] = []
 
     def counts(self, now_s: float) -> Counts:
