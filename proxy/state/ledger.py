@@ -60,9 +60,9 @@ class Book:
         self.typical_duration_s = 0.0
         self.next_expiry_s = _NEVER_S
         """When the next lingering sequence is dropped (monotonic seconds); infinity when none lingers."""
-        # In the order in which they were opened. An OrderedDict finds the oldest as soon whatever was settled before it,
-        # this one up to 8 us later among 10,000 that take equally long. With the spread that answers have it does not
-        # come to that, and a request then costs 7 % more over the other.
+        # In the order in which they were opened. An OrderedDict would find the oldest in 0.1 us whatever was settled
+        # before it, where a dict takes up to 8 us among 10,000 that take equally long. Answers differ too much for it
+        # to come to that, and opening and settling would cost 7 % more.
         self._leases: dict[Lease, None] = {}
         self._lingering: list[tuple[float, int]] = []
 
