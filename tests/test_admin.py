@@ -219,7 +219,9 @@ async def test_a_changed_curves_file_is_noticed(tmp_path: Path) -> None:
     async with FakeEngine() as a, FakeEngine(role="baseline") as b, staged(tmp_path / "crossover.yaml", a, b) as stage:
         stage.change(routing={"curves_file": NAME})
         assert (await stage.reload())[0] == 200
-        watcher = tasks.spawn(watch(lambda: stage.app.files, stage.app.reload, every_s=0.02), name="watch")
+        watcher = tasks.spawn(
+            watch(lambda: stage.app.files, stage.app.disk, stage.app.reload, every_s=0.02), name="watch"
+        )
         write(tmp_path, measured(measured_at="2026-12-01T00:00:00Z", model="another"))
         await until(lambda: stage.app.curves()["measured_at"] == "2026-12-01T00:00:00Z")
         await tasks.end(watcher)
