@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
+import pytest_asyncio
 from fakes.until import until
 
 from proxy import tasks
@@ -203,3 +205,12 @@ def _first_line(path: Path) -> str:
         return path.read_text(encoding="utf-8").partition("\n")[0]
     except OSError:
         return ""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """One for all tests of a file, on one loop: to start one takes a second. Skips them where there is no Chromium."""
+    if found() is None:
+        pytest.skip("no Chromium; scripts/chromium finds or installs one where apt-get is")
+    async with browsing() as made:
+        yield made

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-from fakes.browser import Tab, found
+from fakes.browser import Tab
 
 from proxy.app import App
 
@@ -23,12 +22,6 @@ SHIFTS = """
     }
   }).observe({ type: "layout-shift", buffered: true });
 """
-
-
-def need_browser() -> None:
-    """Skips the test where there is no Chromium."""
-    if found() is None:
-        pytest.skip("no Chromium; scripts/chromium finds or installs one where apt-get is")
 
 
 async def open_page(tab: Tab, app: App, *, width: int = 1440, height: int = 900) -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from fakes.browser import Browser, Tab, browsing
+from fakes.browser import Browser, Tab
 from fakes.curves import measured, one_sided, write
 from fakes.held import Held
-from fakes.pages import READY, audited, click, need_browser, open_page, outside, shifted, text
+from fakes.pages import READY, audited, click, open_page, outside, shifted, text
 from fakes.proxy import running
 from fakes.raw import RawClient, ask, chat, request
 from fakes.stage import Stage, staged
@@ -32,15 +31,7 @@ LEVEL = "document.getElementById('notices').dataset.level"
 CUT = """[...document.querySelectorAll("#now, .lately, #verdict-more, .figures dd, #instant, nav, header")]
   .filter((element) => element.scrollHeight > element.clientHeight + 1 || element.scrollWidth > element.clientWidth + 1)
   .map((element) => `${element.id || element.className || element.tagName}: ${element.textContent}`)"""
-# One browser for all tests here, on one loop: to start one takes a second.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    need_browser()
-    async with browsing() as made:
-        yield made
 
 
 @contextlib.asynccontextmanager

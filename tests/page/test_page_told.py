@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from fakes.browser import Browser, Tab, browsing
+from fakes.browser import Browser, Tab
 from fakes.curves import measured, write
 from fakes.held import Held
-from fakes.pages import need_browser, open_page, text
+from fakes.pages import open_page, text
 from fakes.raw import RawClient, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
@@ -20,13 +19,6 @@ from proxy.routing.curves import SpeedCurve, SpeedPoint
 from proxy.routing.health import Evidence
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    need_browser()
-    async with browsing() as made:
-        yield made
 
 
 @contextlib.asynccontextmanager

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from fakes.browser import Tab, browsing
-from fakes.pages import need_browser, open_page
+from fakes.browser import Browser, Tab
+from fakes.pages import open_page
 from fakes.stage import staged
 
 from proxy.watch.history import COLUMNS
@@ -19,10 +19,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tab() -> AsyncIterator[Tab]:
+async def tab(browser: Browser) -> AsyncIterator[Tab]:
     """The page of a proxy that has nothing to do: only its modules are asked."""
-    need_browser()
-    async with staged() as stage, browsing() as browser, browser.tab() as opened:
+    async with staged() as stage, browser.tab() as opened:
         await open_page(opened, stage.app)
         yield opened
 
@@ -77,6 +76,14 @@ async def test_a_level_that_is_drained_to_and_wavers_a_little_is_still_the_one_i
         "The load fell from 16 to 8 in flight.",
     ]
     assert [at_s for at_s, _ in told] == [6.5, 18.5]
+
+
+async def test_each_step_of_a_fall_as_it_was_seen_is_told_at_its_time(tab: Tab) -> None:
+    """Old answers end one after the other as the clients become fewer, and hold the load between two levels."""
+    fall = [32] * 10 + [24, 24, 24, 24, 22, 19, 16, 16, 16, 15, 15, 8, 8, 8, 8, 8, 8, 8, 7, 5, *[4] * 6, 3, 3, 3, *[2] * 6]
+    told = await found(tab, map(second, [*fall, *[1] * 11, *[0] * 12]))
+    words = [f"The load fell from {one} to {other} in flight." for one, other in itertools.pairwise((32, 16, 8, 4, 2, 1))]
+    assert told == [[at_s + 0.5, sentence] for at_s, sentence in zip((10, 21, 28, 36, 45), words, strict=True)]
 
 
 async def test_small_loads_that_come_and_go_are_no_steps(tab: Tab) -> None:
