@@ -161,7 +161,10 @@ export class CurveChart {
     context.fillStyle = this.ink.ink;
     context.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
     context.textAlign = "center";
-    context.fillText("crossover", (left + right) / 2, bbox.top + 13 * devicePixelRatio);
+    // Beside the numbers of the axis, however near to the edge the band is.
+    const half = context.measureText("crossover").width / 2;
+    const middle = Math.min(Math.max((left + right) / 2, bbox.left + half), bbox.left + bbox.width - half);
+    context.fillText("crossover", middle, bbox.top + 13 * devicePixelRatio);
     context.restore();
   }
 

@@ -10,14 +10,11 @@ export function colours() {
 
 const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
 
-// A chart that is narrower than this has room for lines only where its axis takes less.
-const NARROW = 450;
-
-/** How axes look, in the size of the page's text, on a chart so many pixels wide: `size` is the width of one at the side,
- * `height` of one below, `between` what two instants need. */
-export function axisOf(ink, width = NARROW) {
+/** How axes look, in the size of the page's text: `size` is the width of one at the side, with room for `0.25 ms`, `height`
+ * of one below, `between` what two instants need. */
+export function axisOf(ink) {
   const look = { stroke: ink.quiet, grid: { stroke: ink.grid, width: 1 }, ticks: { show: false } };
-  return { ...look, font: `${rem() * 0.78}px system-ui, sans-serif`, size: rem() * (width < NARROW ? 2.9 : 3.8), between: rem() * 4.1, height: rem() * 1.7, gap: rem() * 0.3 };
+  return { ...look, font: `${rem() * 0.78}px system-ui, sans-serif`, size: rem() * 3.8, between: rem() * 4.1, height: rem() * 1.7, gap: rem() * 0.3 };
 }
 
 /** The letter by which a mark is read without colour, by the kind of its entry. */
@@ -90,33 +87,37 @@ const FIRST = "PDXRHCFEL!SNT";
 const ROWS = 3;
 const rank = (entry) => (FIRST.indexOf(LETTERS[entry.kind]) + 1 || FIRST.length + 1);
 
-/** Marks of entries at the top of the plot, each a letter in a box over a thin line. */
+/** Marks of entries at the top of the plot: thin lines, and over all of them letters in boxes, beside the names of levels. */
 export function marks(u, entries, ink, letters) {
   const { ctx: context, bbox } = u;
   const ratio = devicePixelRatio;
   const size = Math.round(0.95 * rem() * ratio);
-  const rows = Array.from({ length: ROWS }, () => []);
+  const rows = Array.from({ length: ROWS }, (_, row) => {
+    const top = bbox.top + row * (size + ratio);
+    return { top, taken: (u.named ?? []).filter((name) => name.top < top + size && name.bottom > top).map(({ left, right }) => [left, right]) };
+  });
   context.save();
   context.font = `600 ${size * 0.72}px system-ui, sans-serif`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  for (const entry of [...entries].sort((one, two) => rank(one) - rank(two))) {
-    const x = Math.round(u.valToPos(entry.at_s, "x", true));
-    if (x < bbox.left || x > bbox.left + bbox.width) continue;
-    context.strokeStyle = ink.quiet;
-    context.lineWidth = ratio;
-    context.setLineDash([2 * ratio, 3 * ratio]);
-    context.beginPath();
+  context.strokeStyle = ink.quiet;
+  context.lineWidth = ratio;
+  const places = entries.map((entry) => ({ entry, x: Math.round(u.valToPos(entry.at_s, "x", true)) })).filter(({ x }) => x >= bbox.left && x <= bbox.left + bbox.width);
+  context.setLineDash([2 * ratio, 3 * ratio]);
+  context.beginPath();
+  for (const { x } of places) {
     context.moveTo(x, bbox.top + size);
     context.lineTo(x, bbox.top + bbox.height);
-    context.stroke();
-    const row = rows.findIndex((taken) => taken.every((other) => Math.abs(other - x) >= size + ratio));
-    if (!letters || row < 0) continue;
-    rows[row].push(x);
-    const top = bbox.top + row * (size + ratio);
-    context.setLineDash([]);
+  }
+  context.stroke();
+  context.setLineDash([]);
+  for (const { entry, x } of letters ? places.sort((one, two) => rank(one.entry) - rank(two.entry)) : []) {
+    const [left, right] = [x - (size + ratio) / 2, x + (size + ratio) / 2];
+    const row = rows.find(({ taken }) => taken.every(([from, to]) => to <= left || from >= right));
+    if (!row) continue;
+    row.taken.push([left, right]);
+    const { top } = row;
     context.fillStyle = ink.paper;
-    context.strokeStyle = ink.quiet;
     context.fillRect(x - size / 2, top, size, size);
     context.strokeRect(x - size / 2, top, size, size);
     context.fillStyle = ink.ink;
@@ -125,18 +126,29 @@ export function marks(u, entries, ink, letters) {
   context.restore();
 }
 
-/** The name of a level at its left end, above its line. */
-export function level(u, value, name, ink) {
-  if (value === null || value === undefined) return;
+/** The names of levels, {value, name}, at their left end, each above its line, or in one where lines are so near. */
+export function levels(u, told, ink) {
   const { ctx: context, bbox } = u;
+  const ratio = devicePixelRatio;
+  const height = rem() * 0.78 * ratio;
+  const left = bbox.left + 4 * ratio;
+  u.named = [];
   context.save();
-  context.font = `${rem() * 0.78 * devicePixelRatio}px system-ui, sans-serif`;
-  const words = `${name} ${value}`;
-  const left = bbox.left + 4 * devicePixelRatio;
+  context.font = `${height}px system-ui, sans-serif`;
   context.fillStyle = ink.bound;
   context.textAlign = "left";
   context.textBaseline = "alphabetic";
-  context.fillText(words, left, u.valToPos(value, "y", true) - 4 * devicePixelRatio);
+  for (const { value, name } of told.sort((one, two) => two.value - one.value)) {
+    // Above the strip of the favoured role too.
+    const bottom = Math.min(u.valToPos(value, "y", true) - 4 * ratio, bbox.top + bbox.height - 9 * ratio);
+    const last = u.named.at(-1);
+    if (last && bottom - height < last.bottom) last.words += `, ${name} ${value}`;
+    else u.named.push({ left, top: bottom - height, bottom, words: `${name} ${value}` });
+  }
+  for (const each of u.named) {
+    each.right = left + context.measureText(each.words).width;
+    context.fillText(each.words, left, each.bottom);
+  }
   context.restore();
 }
 

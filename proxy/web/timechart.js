@@ -2,7 +2,7 @@
 // Which charts there are is in charts.js. uPlot, a global of vendor/uplot.min.js, draws the lines.
 
 import { make, mark, say } from "./dom.js";
-import { axisOf, colours, kept, level, marks, strip } from "./paint.js";
+import { axisOf, colours, kept, levels, marks, strip } from "./paint.js";
 import { latest, length, nearest, since, store } from "./store.js";
 
 const DASHES = { speculative: [], baseline: [7, 4], bound: [12, 3, 2, 3], smoothed: [2, 3], quiet: [1, 3] };
@@ -106,7 +106,7 @@ export class TimeChart {
 
   #options() {
     const { ink, definition, board } = this;
-    const axis = axisOf(ink, this.plot.clientWidth);
+    const axis = axisOf(ink);
     return {
       ...this.#size(),
       legend: { show: false },
@@ -149,9 +149,8 @@ export class TimeChart {
 
   /** The names of levels, below the lines: a name hides none. */
   #levels(u) {
-    this.definition.lines.forEach((line, at) => {
-      if (line.style === "bound" && u.series[at + 1].show) level(u, this.series[at].at(-1), line.label, this.ink);
-    });
+    const bounds = this.definition.lines.map((line, at) => ({ line, shown: u.series[at + 1].show, name: line.label, value: this.series[at].at(-1) }));
+    levels(u, bounds.filter(({ line, shown, value }) => line.style === "bound" && shown && value !== null && value !== undefined), this.ink);
   }
 
   #pointed(u) {

@@ -22,6 +22,29 @@ SHIFTS = """
     }
   }).observe({ type: "layout-shift", buffered: true });
 """
+# Canvases remember what letters they have drawn where, for audit.js; what is filled over letters hides them.
+TEXTS = """{
+  const { clearRect, fillRect, fillText } = CanvasRenderingContext2D.prototype;
+  const within = (one, two) => one.left >= two.left && one.right <= two.right && one.top >= two.top && one.bottom <= two.bottom;
+  Object.assign(CanvasRenderingContext2D.prototype, {
+    clearRect(...box) {
+      this.canvas.texts = [];
+      return clearRect.apply(this, box);
+    },
+    fillRect(left, top, width, height) {
+      const box = { left, top, right: left + width, bottom: top + height };
+      this.canvas.texts = (this.canvas.texts ?? []).filter((each) => !within(each, box));
+      return fillRect.call(this, left, top, width, height);
+    },
+    fillText(text, x, y) {
+      const { actualBoundingBoxLeft: left, actualBoundingBoxRight: right, actualBoundingBoxAscent: up, actualBoundingBoxDescent: down } = this.measureText(text);
+      const { a, d, e, f } = this.getTransform();
+      const [at, line] = [x * a + e, y * d + f];
+      (this.canvas.texts ??= []).push({ text: String(text), left: at - left, right: at + right, top: line - up, bottom: line + down });
+      return fillText.call(this, text, x, y);
+    },
+  });
+}"""
 
 
 async def open_page(tab: Tab, app: App, *, width: int = 1440, height: int = 900) -> None:
@@ -29,6 +52,7 @@ async def open_page(tab: Tab, app: App, *, width: int = 1440, height: int = 900)
     await tab.size(width, height)
     await tab.send("Page.enable")
     await tab.send("Page.addScriptToEvaluateOnNewDocument", source=SHIFTS)
+    await tab.send("Page.addScriptToEvaluateOnNewDocument", source=TEXTS)
     await tab.open(f"http://127.0.0.1:{app.admin_port}/")
     await tab.until(READY)
 

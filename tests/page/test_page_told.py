@@ -9,7 +9,7 @@ import pytest
 from fakes.browser import Browser, Tab
 from fakes.curves import measured, write
 from fakes.held import Held
-from fakes.pages import open_page, text
+from fakes.pages import audited, open_page, text
 from fakes.raw import RawClient, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
@@ -141,3 +141,29 @@ async def test_a_mean_is_drawn_over_silence_only_while_something_runs(
             return chart.wide(u, 1, 0, 9, [[2, 8]]);
         }})"""
         assert await tab.run(script) == gaps
+
+
+async def test_no_letters_lie_on_others_however_narrow_the_page_and_near_the_levels(browser: Browser) -> None:
+    sections = {"routing": {"policy": "threshold", "leave_at": 6, "enter_at": 5}}
+    canvas = "document.querySelector('#charts canvas').texts.map(({ text }) => text)"
+    async with staged(**sections) as stage, browser.tab() as tab:
+        history = stage.app.watch.history
+        first = history.take()
+        history.samples.clear()
+        for ago in range(300, 0, -1):
+            many = first._replace(at_s=first.at_s - ago, speculative_in_flight=120, speculative_requests=9)
+            history.samples.append(many._replace(waiting=100, baseline_in_flight=100, baseline_tok_s=12345.6))
+        for ago in range(300, 0, -4):
+            entry = stage.app.watch.journal.entries[0]
+            stage.app.watch.journal.write(entry._replace(at_s=first.at_s - ago))
+        stage.app.pin(Role.BASELINE)
+        stage.app._reject(["listen.port cannot change while running; restart for it"] * 3)
+        await open_page(tab, stage.app)
+        for scheme in ("light", "dark"):
+            await tab.prefer(scheme)
+            for width in (360, 390, 768):
+                await tab.size(width, 900)
+                await tab.until(f"innerWidth === {width}")
+                turn(stage)
+                await tab.until(f"{canvas}.includes('H') && {canvas}.join().includes('enter_at 5')")
+                assert await audited(tab) == [], f"{width} px, {scheme}"
