@@ -13,7 +13,7 @@ from proxy.routing.kept import Why, kept
 from proxy.routing.out import Out
 from proxy.routing.rules import Rules
 from proxy.state.backend import Backend
-from proxy.telling import FORCED, Favour, Lately, Present, Side
+from proxy.telling import ASKED, CERTAIN, FORCED, Favour, Lately, Present, Side
 
 # Engines are asked every second by default; after this silence their own numbers are not shown any more.
 FRESH_S = 10.0
@@ -180,12 +180,27 @@ def _lately(desk: Desk) -> Lately | None:
 
 
 def _told(latest: list[Decision], now: Policy) -> Lately:
-    reason, number = Counter(each.reason for each in latest).most_common(1)[0]
-    told, own = Lately(len(latest), _ours(latest)), reason is Reason.PINNED and now is Policy.PINNED
-    if reason not in FORCED or own or 2 * number <= len(latest):
+    """What these decisions tell, newest first."""
+    by = [_forced_by(each, now) for each in latest]
+    reason, number = Counter(by).most_common(1)[0]
+    if 2 * number <= len(latest):
+        reason = None
+    newest = by[0]
+    run = next((at for at, each in enumerate(by) if each is not newest), len(by))
+    if run >= CERTAIN and newest is not reason and (newest is None or newest in ASKED):
+        latest, by, reason = latest[:run], by[:run], newest
+    told = Lately(len(latest), _ours(latest))
+    if reason is None:
         return told
-    ours = _ours([each for each in latest if each.reason is reason])
-    return told._replace(forced=reason, forced_requests=number, forced_speculative=ours)
+    forced = [decision for decision, each in zip(latest, by, strict=True) if each is reason]
+    return told._replace(forced=reason, forced_requests=len(forced), forced_speculative=_ours(forced))
+
+
+def _forced_by(decision: Decision, now: Policy) -> Reason | None:
+    """What sent a request where that was not the policy in force."""
+    reason = decision.reason
+    own = reason is Reason.PINNED and now is Policy.PINNED
+    return reason if reason in FORCED and not own else None
 
 
 def _ours(decisions: list[Decision]) -> int:

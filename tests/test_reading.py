@@ -14,7 +14,7 @@ from proxy.routing.health import Evidence, HealthRules
 from proxy.routing.kept import Why
 from proxy.routing.retries import RetryRules
 from proxy.routing.rules import Rules
-from proxy.telling import Favour, Lately, Present
+from proxy.telling import CERTAIN, Favour, Lately, Present
 
 
 class Rig:
@@ -177,6 +177,28 @@ def test_what_most_were_forced_by_is_told_where_no_policy_sent_them(
     latest = told(rig).lately
     assert latest is not None
     assert (latest.forced, latest.forced_requests) == (forced, pinned if forced else 0)
+
+
+def test_that_callers_choose_is_told_once_eight_in_a_row_did_and_no_longer_once_none_of_eight_does(rig: Rig) -> None:
+    rules = replace(rig.desk.plan.rules, allow_header=True, leave_at=1000)
+    rig.desk.reload(replace(rig.desk.plan, rules=rules))
+
+    def latest(asked: Role | None, times: int) -> Lately:
+        for _ in range(times):
+            place = rig.desk.assign(Traits(asked=asked), "id", "/generate")
+            assert isinstance(place, Assignment)
+            rig.desk.settle(place, Outcome.FINISHED)
+        lately = told(rig).lately
+        assert lately is not None
+        return lately
+
+    latest(None, 90)
+    assert latest(Role.SPECULATIVE, CERTAIN - 1).forced is None
+    assert latest(Role.SPECULATIVE, 1) == Lately(8, 8, Reason.HEADER, 8, 8)
+    assert latest(None, 1).forced is None, "of all of them few named theirs"
+    assert latest(Role.SPECULATIVE, 90).forced is Reason.HEADER
+    assert latest(None, CERTAIN - 1).forced is Reason.HEADER
+    assert latest(None, 1).forced is None
 
 
 def test_a_policy_that_pins_is_the_policys_own(rig: Rig) -> None:

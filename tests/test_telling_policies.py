@@ -80,6 +80,22 @@ def test_what_most_of_them_were_forced_by_is_told_with_where_they_went() -> None
     assert told(1, 1, Reason.HEADER, 1, 1).startswith("New requests")
 
 
+@pytest.mark.parametrize(
+    ("reason", "speculative", "words"),
+    [
+        (Reason.OPERATOR_PIN, 0, "38 went to baseline by the pin that an operator has taken back."),
+        (Reason.PINNED, 38, "38 went to speculative by the pin of the configuration as it was then."),
+        (Reason.OTHER_FULL, 18, "38 went to both (about 50 % to speculative) since the other backend took none then."),
+    ],
+)
+def test_what_sent_most_of_them_and_is_over_is_told_after_where_all_go_now(
+    reason: Reason, speculative: int, words: str
+) -> None:
+    told = now(weighed(Lately(40, speculative, reason, 38, speculative), spare=True))
+    assert told.startswith("New requests go to baseline: by the measured speeds one more delays all requests least there")
+    assert told.endswith(f"; of the latest 40, {words}")
+
+
 def test_an_operators_pin_is_louder_than_what_was_before_it() -> None:
     pinned = weighed(Lately(9, 9, Reason.HEADER, 9, 9), pinned=BASELINE)
     assert now(pinned) == "All requests go to baseline: an operator pinned them there."

@@ -42,5 +42,21 @@ def test_requests_that_begin_to_wait_have_it_made_at_once() -> None:
     assert told(due, [CALM, WAITING, WAITING._replace(waiting=2)]) == [2]
 
 
+@pytest.mark.parametrize("kind", ["named", "ruled"])
+def test_it_is_made_as_soon_as_it_is_certain_that_others_choose_the_backend(kind: str) -> None:
+    chosen = CALM._replace(**{kind: 2})
+    due = begun()
+    due.turn(CALM, 1)
+    assert told(due, [chosen] * 4, 1) == [4], "four times two requests"
+    assert told(due, [CALM._replace(speculative_requests=0, baseline_requests=0)] * 4, 1) == []
+    due.turn(chosen, 2)
+    assert told(due, [CALM] * 4, 2) == [4], "and that they do no more"
+
+
+def test_some_requests_among_others_that_name_their_backend_do_not_have_it_made() -> None:
+    samples = [CALM._replace(named=turn % 2) for turn in range(50)]
+    assert told(begun(), samples) == list(range(EVERY_TURNS, 51, EVERY_TURNS))
+
+
 def test_requests_that_wait_now_and_then_do_not_have_it_made_each_turn() -> None:
     assert len(told(begun(), list(islice(cycle((WAITING, CALM)), 60)))) <= 60 // 3

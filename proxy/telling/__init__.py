@@ -6,13 +6,15 @@ Values in, sentences out: who reads the desk, and who shows the sentences, is el
 """
 
 from proxy.telling.learned import learned
-from proxy.telling.policies import FORCED
+from proxy.telling.policies import ASKED, FORCED
 from proxy.telling.present import now, why_out
 from proxy.telling.requests import sentences
-from proxy.telling.state import Favour, Lately, Present, Side
+from proxy.telling.state import CERTAIN, Favour, Lately, Present, Side
 from proxy.telling.troubles import Trouble, troubles
 
 __all__ = [
+    "ASKED",
+    "CERTAIN",
     "FORCED",
     "Favour",
     "Lately",

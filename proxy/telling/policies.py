@@ -3,6 +3,8 @@
 That a backend is out, a pin, and that there is no room come before it (present.py).
 """
 
+from collections.abc import Mapping
+
 from proxy.model import Policy, Reason, Role
 from proxy.telling.favour import kept
 from proxy.telling.figures import about, favoured, seconds, smooth
@@ -16,38 +18,67 @@ FEW = 20
 SEVERAL = 2
 # Costs nearer than this differ by less than what is known of the speeds.
 _ALIKE = 1.05
-_NO_CHOICE = "had no choice, since the other backend took none"
-# What was decided by something else than the policy, as the end of a sentence about such requests.
-_FORCED = {
+# What sends requests beside the policy, and does so as long as they ask for it: the policy has the others.
+ASKED: dict[Reason, str] = {
     Reason.HEADER: "named their backend (x-crossover-backend)",
     Reason.RULE: "were sent by a rule of routing.rules",
     Reason.STATE: "named state that one engine alone has",
     Reason.AFFINITY: "stayed where their prompt is cached",
-    Reason.OPERATOR_PIN: "were pinned by an operator, who has taken the pin back",
-    Reason.PINNED: "were pinned by the configuration as it was then",
+}
+# What sent them then, and is over: the policy has all that come now.
+_NO_CHOICE = "since the other backend took none then"
+_PAST = {
+    Reason.OPERATOR_PIN: "by the pin that an operator has taken back",
+    Reason.PINNED: "by the pin of the configuration as it was then",
     Reason.ONLY_ELIGIBLE: _NO_CHOICE,
     Reason.OTHER_FULL: _NO_CHOICE,
     Reason.SILENT: "had no choice, since the other backend gave no sign of life",
     Reason.RAMPING: _NO_CHOICE,
-    Reason.FAILOVER: "moved, since the other backend failed them",
-    Reason.ALL_DOWN: _NO_CHOICE,
+    Reason.FAILOVER: "since the other backend had failed them",
+    Reason.ALL_DOWN: "since neither backend took any then",
 }
-FORCED = frozenset(_FORCED)
+FORCED = ASKED.keys() | _PAST.keys()
 _LEAST = "by the measured speeds one more delays all requests least there"
 
 
-def forced(lately: Lately | None) -> str | None:
-    """What most of the latest requests did where something else than the policy sent them, as a part of a sentence."""
-    why = None if lately is None or lately.forced is None else _FORCED.get(lately.forced)
-    if lately is None or why is None or lately.requests < SEVERAL:
+def asked(lately: Lately | None) -> str | None:
+    """What most of the latest requests did where something else than the policy sends them, as a part of a sentence."""
+    why = _forced_by(lately, ASKED)
+    if lately is None or why is None:
         return None
+    way = f"went to {_way(lately)}" if _way(lately) else f"were split, {_parts(lately)}"
+    return f"Of the latest {lately.requests:,} requests {_some(lately)} {why} and {way}"
+
+
+def past(lately: Lately | None) -> str | None:
+    """The same where what sent them is over."""
+    why = _forced_by(lately, _PAST)
+    if lately is None or why is None:
+        return None
+    return f"of the latest {lately.requests:,}, {_some(lately)} went to {_way(lately) or f'both ({_parts(lately)})'} {why}"
+
+
+def _forced_by(lately: Lately | None, reasons: Mapping[Reason, str]) -> str | None:
+    if lately is None or lately.forced is None or lately.requests < SEVERAL:
+        return None
+    return reasons.get(lately.forced)
+
+
+def _some(lately: Lately) -> str:
+    return f"{lately.forced_requests:,}" if lately.forced_requests < lately.requests else "all"
+
+
+def _way(lately: Lately) -> Role | None:
+    """Where those that were forced went; None: to both."""
     least, most = SPLIT
-    number, speculative = lately.forced_requests, lately.forced_speculative
-    way = f"and were split, {_split(speculative, number)}"
-    if not least < speculative / number < most:
-        way = f"and went to {Role.SPECULATIVE if speculative >= most * number else Role.BASELINE}"
-    some = f"{number:,}" if number < lately.requests else "all"
-    return f"Of the latest {lately.requests:,} requests {some} {why} {way}"
+    share = lately.forced_speculative / lately.forced_requests
+    if least < share < most:
+        return None
+    return Role.SPECULATIVE if share >= most else Role.BASELINE
+
+
+def _parts(lately: Lately) -> str:
+    return _split(lately.forced_speculative, lately.forced_requests)
 
 
 def chosen(present: Present, who: str, lately: Lately | None) -> str:

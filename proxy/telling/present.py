@@ -6,7 +6,7 @@ What a policy says is in policies.py, why one request went where it went in requ
 
 from proxy.model import ROLES, Policy, Reason, Role
 from proxy.telling.figures import count
-from proxy.telling.policies import chosen, forced
+from proxy.telling.policies import asked, chosen, past
 from proxy.telling.state import Present
 
 _STATES = {
@@ -55,10 +55,15 @@ def now(present: Present) -> str:
 
 def _sent(present: Present, out: list[Role]) -> str:
     """Where requests are sent while there is room; first what most of the latest did where neither policy nor operator
-    sent them."""
-    if present.pinned is not None or (most := forced(present.lately)) is None:
-        return _wished(present, "All requests", out) or chosen(present, "New requests", present.lately)
-    return f"{most}; {_wished(present, 'others', out) or chosen(present, 'others', None)}"
+    sends them, and last what sent them and is over."""
+    lately = present.lately
+    if present.pinned is None and (most := asked(lately)) is not None:
+        return f"{most}; {_wished(present, 'others', out) or chosen(present, 'others', None)}"
+    if (wished := _wished(present, "All requests", out)) is not None:
+        return wished
+    if (before := past(lately)) is not None:
+        return f"{chosen(present, 'New requests', None)}; {before}"
+    return chosen(present, "New requests", lately)
 
 
 def _no_room(present: Present) -> str:

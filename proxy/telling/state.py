@@ -6,6 +6,11 @@ from typing import NamedTuple
 from proxy.model import Costs, Policy, Reason, Role
 
 
+# That their clients, or a rule, choose the backend is certain once so many requests in a row were sent so, and that they
+# have stopped once none of so many was. Where half of all name one, eight in a row do so once in 256 times by chance.
+CERTAIN = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """One backend now. `in_flight` counts sequences, `max_in_flight` None is no known limit; `out` says why it takes

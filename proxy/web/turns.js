@@ -1,5 +1,5 @@
-// Finds the moments that a person would point at: where the load rose or fell, or the traffic turned to the other
-// backend. A moment is told once nothing that comes later can change it, so that what was told stays told.
+// Finds the moments that a person would point at: where the load rose or fell, the traffic turned to the other backend, or
+// others than the policy began to choose it. A moment is told once nothing that comes later can change it, so that what was told stays told.
 
 import { steps } from "./levels.js";
 import { length, mean, store, total } from "./store.js";
@@ -17,6 +17,8 @@ const SHIFT = 0.3;
 const WHY_S = 10;
 const WHY_LATER_S = 3;
 const WHYS = new Set(["circuit", "health", "eligible", "pin", "drain", "reload", "learning"]);
+// That callers or a rule choose the backend is certain once so many requests in a row were sent so, in whole samples.
+const CERTAIN = 8;
 // A step of the load that tells of a turn tells of one so many seconds later.
 const NEAR_S = 8;
 
@@ -25,10 +27,12 @@ export function turns() {
   const loads = steps(load())
     .filter(({ at }) => at + WINDOW <= length())
     .map(step);
+  const wishes = choosing();
   const splits = largest(turned)
     .map((turn) => ({ ...turn, at_s: between(turn.at) }))
+    .filter((turn) => !wishes.some(({ at }) => Math.abs(at - turn.at) <= WINDOW))
     .filter((turn) => !explained(turn.at_s, turn.role) && !loads.some((step) => step.role === turn.role && near(step, turn)));
-  return [...loads, ...splits]
+  return [...loads, ...wishes, ...splits]
     .map(({ at_s, role, words }) => ({ at_s, kind: "turn", role, sentence: `${capital(words)}.`, seen: true }))
     .sort((one, two) => one.at_s - two.at_s);
 }
@@ -103,6 +107,33 @@ function asked(at) {
   if (2 * callers > all) return `the callers of ${figure(callers)} of them named their backend`;
   if (2 * rules > all) return `a rule of the configuration sent ${figure(rules)} of them`;
   return null;
+}
+
+/** When callers or a rule began to choose the backend of all requests, or ended, each told by the first that show it. */
+function choosing() {
+  const found = [];
+  let [told, run] = ["policy", null];
+  for (let at = 0; at < length(); at += 1) {
+    const [ours, theirs, named, ruled] = ["speculative_requests", "baseline_requests", "named", "ruled"].map((name) => total(name, at, at + 1));
+    const requests = ours + theirs;
+    if (!requests) continue;
+    const role = ours === requests ? "speculative" : ours ? "both" : "baseline";
+    const who = named === requests ? `callers ${role}` : ruled === requests ? `rule ${role}` : named + ruled ? "" : "policy";
+    if (who !== run?.who) run = { who, at, all: 0 };
+    run.all += requests;
+    if (!who || who === told || run.all < CERTAIN) continue;
+    // What was so when the history begins did not begin then.
+    if (run.at) found.push({ at: run.at, at_s: between(run.at), role: role === "both" ? undefined : role, words: chosen(run) });
+    told = who;
+  }
+  return found;
+}
+
+function chosen({ who, all }) {
+  const [by, role] = who.split(" ");
+  if (by === "policy") return `requests go by the policy again: of ${figure(all)} in a row none was sent by its caller or by a rule`;
+  if (by === "rule") return `a rule of the configuration sent ${figure(all)} requests in a row to ${role}`;
+  return `the callers of ${figure(all)} requests in a row named their backend: ${role === "both" ? "they went to both" : `all went to ${role}`}`;
 }
 
 function share(from, to) {

@@ -160,14 +160,26 @@ async def test_a_turn_that_the_journal_explains_is_not_told_again(tab: Tab, kind
 @pytest.mark.parametrize(
     ("column", "why"),
     [
-        ("named", "the callers of 12 of them named their backend"),
-        ("ruled", "a rule of the configuration sent 12 of them"),
+        ("named", "The callers of 8 requests in a row named their backend: all went to baseline."),
+        ("ruled", "A rule of the configuration sent 8 requests in a row to baseline."),
     ],
 )
 async def test_a_turn_that_callers_or_a_rule_made_is_not_laid_on_the_load(tab: Tab, column: str, why: str) -> None:
     seconds = [second(16, to=(2, 0))] * 30 + [second(0, 4, to=(0, 2), **{column: 2})] * 30
     told = [sentence for _, sentence in await found(tab, seconds)]
-    assert told == [
-        "The load fell from 16 to 4 in flight.",
-        f"The traffic turned to baseline, 0 % of 12 requests in the 6 s before and 100 % of 12 after: {why}.",
-    ]
+    assert told == ["The load fell from 16 to 4 in flight.", why]
+
+
+async def test_that_callers_choose_is_told_as_soon_as_it_is_certain_and_so_is_its_end(tab: Tab) -> None:
+    named = [second(4, to=(2, 0), named=2)] * 5
+    seconds = [second(2, 2, to=(1, 1))] * 20 + named + [second(2, 2, to=(1, 1))] * 20
+    assert await found(tab, seconds[:23]) == []
+    told = await found(tab, seconds[:24])
+    assert told == [[20.5, "The callers of 8 requests in a row named their backend: all went to speculative."]]
+    words = "Requests go by the policy again: of 8 in a row none was sent by its caller or by a rule."
+    assert await found(tab, seconds) == [*told, [25.5, words]]
+
+
+async def test_few_callers_that_choose_among_many_others_are_nothing_to_tell(tab: Tab) -> None:
+    assert await found(tab, [second(4, to=(3, 3), named=each % 4) for each in range(60)]) == []
+    assert await found(tab, [second(2, to=(2, 0), named=2)] * 30) == [], "it was so before the history begins"
