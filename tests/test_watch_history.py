@@ -4,6 +4,7 @@ from fakes.rig import Rig
 
 from proxy.metrics import Metrics
 from proxy.model import EngineLoad, Outcome, Reason, RequestFacts, Role, Traits, Usage
+from proxy.routing.health import Evidence
 from proxy.watch.history import COLUMNS, MAX_SAMPLES, History, Sample, row
 
 SPECULATIVE, BASELINE = Role
@@ -78,6 +79,36 @@ def test_a_speed_is_told_between_two_polls_and_holds_until_the_next() -> None:
     bench.generated(SPECULATIVE, 1600.0)
     assert bench.second().speculative_tok_s == 300.0
     assert bench.second().speculative_tok_s == 300.0
+
+
+def test_a_speed_is_told_no_longer_than_until_the_next_poll_is_overdue() -> None:
+    bench = Bench()
+    for tokens in (0.0, 100.0, 200.0):
+        bench.generated(SPECULATIVE, tokens)
+        last = bench.second()
+    assert last.speculative_tok_s == 100.0
+    assert [bench.second().speculative_tok_s for _ in range(3)] == [100.0, None, None]
+
+
+def test_polls_that_are_always_so_far_apart_are_not_overdue() -> None:
+    bench = Bench()
+    for tokens in (0.0, 200.0, 400.0, 600.0):
+        bench.generated(SPECULATIVE, tokens)
+        told = [bench.second().speculative_tok_s for _ in range(2)]
+    assert told == [100.0, 100.0]
+    assert [bench.second().speculative_tok_s for _ in range(3)] == [100.0, 100.0, None]
+
+
+def test_an_engine_that_gives_nothing_while_requests_wait_there_generates_nothing() -> None:
+    bench = Bench()
+    backend = bench.rig.desk.backend(SPECULATIVE)
+    bench.rig.desk.observe_health(backend, Evidence.HIT)
+    bench.rig.assign(asked=SPECULATIVE)
+    for tokens in (0.0, 100.0):
+        bench.generated(SPECULATIVE, tokens)
+        bench.second()
+    bench.rig.desk.observe_health(backend, Evidence.MISS)
+    assert bench.second().speculative_tok_s == 0.0
 
 
 def test_an_engine_that_falls_silent_has_no_speed() -> None:

@@ -11,12 +11,15 @@ from proxy.dispatch import Desk
 from proxy.metrics import Totals
 from proxy.model import EngineLoad, Role
 from proxy.state.backend import Backend
+from proxy.watch import silence
 
 # Between two samples: as often as engines are asked for their load by default.
 STEP_S = 1.0
 # Half an hour, about a megabyte. What is older is Prometheus' to keep.
 MAX_SAMPLES = 1800
-# An engine's own count of tokens tells a speed between two polls; after this silence it tells none.
+# An engine's own count of tokens tells a speed between two polls. It holds until the next one is overdue: so much after
+# the last one, or twice what lay between the last two, and never longer than the second.
+OVERDUE_S = 2.0
 SILENT_S = 5.0
 # Answers tell all their tokens when they end: spread over so many steps they come nearer to the speed of the engine.
 SPREAD = 10
@@ -126,7 +129,7 @@ def row(sample: Sample, offset_s: float) -> list[object]:
 class _Speed:
     """Output tok/s of one backend, between the last two polls that told different counts or times."""
 
-    __slots__ = ("_answered", "_at_s", "_generated", "_tok_s", "_url")
+    __slots__ = ("_answered", "_apart_s", "_at_s", "_generated", "_polled_at_s", "_tok_s", "_url")
 
     def __init__(self) -> None:
         self._answered: deque[float] = deque(maxlen=SPREAD)
@@ -134,6 +137,7 @@ class _Speed:
         self._at_s: float | None = None
         self._generated = 0.0
         self._tok_s: float | None = None
+        self._polled_at_s = self._apart_s = 0.0
 
     def tok_s(self, backend: Backend, answered: float, now_s: float) -> float | None:
         """`answered` is what answers that ended tell, for engines that count no tokens."""
@@ -142,7 +146,9 @@ class _Speed:
         generated = None if load is None else _generated(load)
         if load is None or generated is None:
             return round(sum(self._answered) / len(self._answered), 1)
-        if polled_at_s is None or now_s - polled_at_s > SILENT_S:
+        if silence.silent(backend):
+            return 0.0  # no byte of what it might have generated has come
+        if polled_at_s is None or self._overdue(polled_at_s, now_s):
             return None
         at_s = polled_at_s if load.at_s is None else load.at_s
         if self._url != backend.url or self._at_s is None or generated < self._generated or at_s < self._at_s:
@@ -153,6 +159,11 @@ class _Speed:
             self._tok_s = round((generated - self._generated) / (at_s - self._at_s), 1)
         self._url, self._at_s, self._generated = backend.url, at_s, generated
         return self._tok_s
+
+    def _overdue(self, polled_at_s: float, now_s: float) -> bool:
+        if polled_at_s != self._polled_at_s:
+            self._polled_at_s, self._apart_s = polled_at_s, polled_at_s - self._polled_at_s
+        return now_s - polled_at_s > min(max(OVERDUE_S, 2.0 * self._apart_s), SILENT_S)
 
 
 def _generated(load: EngineLoad) -> float | None:
