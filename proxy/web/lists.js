@@ -9,12 +9,14 @@ import { ago, clock } from "./words.js";
 // What changes where requests go.
 const MOVES = new Set(["regime", "circuit", "health", "eligible", "pin", "drain", "reload", "learning", "started", "draining", "reload_failed",
   "refusals", "refusals_over", "failures", "failures_over", "silent", "silent_over"]);
+// What of it came of the load, and is no change of what steers it.
+const CAME = new Set(["turn", "refusals", "refusals_over", "failures", "failures_over"]);
 const MAX_SHOWN = 100;
 const WORDS = {
   regime: "regime", circuit: "circuit", health: "health", eligible: "eligible", pin: "pin", drain: "drain",
   refusals: "refused", refusals_over: "refused", failures: "failed", failures_over: "failed",
   reload: "configuration", reload_failed: "configuration refused", engine_seen: "engine", engine_changed: "engine changed",
-  silent: "silent", silent_over: "silent", learning: "learning", disagreement: "warning", caution: "warning", started: "start", draining: "stop", turn: "seen in the charts",
+  silent: "silent", silent_over: "silent", learning: "learning", disagreement: "warning", caution: "warning", started: "start", draining: "stop", turn: "seen in charts",
 };
 
 let found = [];
@@ -28,6 +30,9 @@ export function lookForTurns() {
 export function marked() {
   return [...store.entries.filter(moves), ...found].sort((one, two) => one.at_s - two.at_s);
 }
+
+/** Whether an entry that is marked changed what steers requests: the regime, a backend or the settings. */
+export const steers = ({ kind }) => !CAME.has(kind);
 
 // A reload of an unchanged file has moved nothing, but for one that ends what a refused one had begun.
 function moves(entry) {

@@ -8,10 +8,10 @@ import { beginDecisions, tellDecisions, tellHeads, tellRate } from "./decisions.
 import { at, named, say } from "./dom.js";
 import { follow, get } from "./feed.js";
 import { tellGone } from "./gone.js";
-import { lookForTurns, marked, tellAges, tellLists } from "./lists.js";
+import { lookForTurns, marked, steers, tellAges, tellLists } from "./lists.js";
 import { beginSettings, tellSettings } from "./settings.js";
 import { beginNotices, tellNotices, unknownStanding } from "./notices.js";
-import { add, decide, fill, freshen, length, note, now, setBack, silence, store, total } from "./store.js";
+import { add, decide, favouredFor, fill, freshen, length, note, now, setBack, silence, store, take, total } from "./store.js";
 import { tellVerdict } from "./verdict.js";
 import { ROLES, ago, figure, percent, several, span } from "./words.js";
 
@@ -38,7 +38,7 @@ async function look() {
   store.entries = journal.events;
   store.decisions = decisions.decisions;
   store.curves = curves;
-  store.state = state;
+  take(state);
   lookedAt = performance.now();
 }
 
@@ -60,10 +60,18 @@ function tellAll() {
 
 function tellState() {
   const { state } = store;
-  tellSentence(state.sentence);
   say(at("version"), state.version);
   tellHeads(state.policy);
   tellBackends();
+}
+
+/** Since when its role is favoured counts on from one state to the next, as all other ages do. */
+const sentence = ({ sentence }) => sentence.replace(/newly favoured|favoured for [\d.,]+ \w+/, favoured());
+
+function favoured() {
+  const age_s = favouredFor();
+  if (age_s === null) return "favoured since the start";
+  return age_s < 1.5 ? "newly favoured" : `favoured for ${span(age_s)}`;
 }
 
 /** The first part large, the reasons behind it small: a long sentence stays readable and needs no more room. */
@@ -80,6 +88,7 @@ function tellMoment() {
   const tokens = (role) => figure(store.columns[`${role}_tok_s`]?.at(-1));
   const last = (name) => store.columns[name]?.at(-1) ?? 0;
   const { state } = store;
+  tellSentence(sentence(state));
   const facts = [
     [`${figure(last("speculative_in_flight"))} in flight`, `${tokens("speculative")} tok/s`],
     [`${figure(last("baseline_in_flight"))} in flight`, `${tokens("baseline")} tok/s`],
@@ -108,15 +117,15 @@ function tellShare(end) {
 }
 
 function tellLast() {
-  const last = marked().filter((entry) => !entry.seen).at(-1);
-  say(at("last"), last ? `Last change, ${ago(now() - last.at_s)}: ${last.sentence}` : "");
+  const last = marked().filter(steers).at(-1);
+  say(at("last"), last ? `Last change of regime, backends or settings, ${ago(now() - last.at_s)}: ${last.sentence}` : "");
 }
 
 function regime(state) {
   if (state.pinned) return "pinned by an operator";
   if (state.policy === "pinned") return "everything to one";
   if (!["threshold", "consolidate"].includes(state.policy)) return "each request by itself";
-  return state.regime_age_s < 1.5 ? `${state.regime} newly favoured` : `${state.regime} favoured for ${span(state.regime_age_s)}`;
+  return `${state.regime} ${favoured()}`;
 }
 
 let looking = false;
@@ -161,7 +170,7 @@ const hear = {
   },
   // It comes after the row and the entries of its turn: every part is told anew, so that none contradicts another.
   state(state) {
-    store.state = state;
+    take(state);
     if (document.hidden) return;
     tellState();
     tellMoment();

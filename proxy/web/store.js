@@ -10,6 +10,7 @@ export const store = {
   columns: {},
   names: [],
   state: null,
+  toldAt: 0, // of the proxy's clock, when the state came
   curves: null,
   decisions: [],
   decided: 0,
@@ -49,6 +50,14 @@ export function freshen() {
   store.state.waiting = last("waiting") ?? store.state.waiting;
   for (const backend of store.state.backends) backend.in_flight = last(`${backend.role}_in_flight`) ?? backend.in_flight;
 }
+
+/** Take a state as it is told now. */
+export function take(state) {
+  [store.state, store.toldAt] = [state, latest()];
+}
+
+/** For how long the favoured role has been that, in seconds; null since the start. */
+export const favouredFor = () => (store.state.regime_age_s === null ? null : store.state.regime_age_s + now() - store.toldAt);
 
 /** Add decisions as the stream tells them. */
 export function decide({ shown }) {

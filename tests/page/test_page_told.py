@@ -17,6 +17,7 @@ from fakes.until import until
 from proxy.model import Role
 from proxy.routing.curves import SpeedCurve, SpeedPoint
 from proxy.routing.health import Evidence
+from proxy.watch.due import Due
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,6 +72,36 @@ async def test_band_headline_and_last_change_turn_at_once(browser: Browser) -> N
         turn(stage)
         await tab.until("globalThis.torn")
         assert all("drain" in part for part in await tab.run("globalThis.torn")), "before the next row comes"
+
+
+async def test_what_came_of_the_load_is_no_change_of_what_steers_it(browser: Browser) -> None:
+    async with shown(browser) as (stage, tab):
+        stage.app.pin(Role.BASELINE)
+        stage.app.watch.note("refusals", "Requests begin to be refused.")
+        stage.app.watch.note("refusals_over", "No more requests are refused.")
+        turn(stage)
+        await tab.until(f"{text('story')}.includes('No more requests')")
+        last = await tab.run(text("last"))
+        assert last.startswith("Last change of regime, backends or settings, just now: An operator pinned"), last
+
+
+async def test_the_age_of_the_regime_counts_on_between_two_states_and_is_that_of_its_change(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages = """[document.getElementById('now'), document.querySelector('#figures > :last-child'),
+        document.getElementById('last')].map((part) => part.textContent.match(/(for|settings,) (\\d+ s)/)?.[2])"""
+    async with shown(browser, routing={"policy": "threshold"}) as (stage, tab):
+        desk, clock, watch = stage.app.desk, stage.app.desk.clock, stage.app.watch
+        desk._enter(desk.regime._replace(role=Role.BASELINE, since_s=clock()))
+        turn(stage)
+        monkeypatch.setattr(Due, "turn", lambda *_: False)
+        for later_s in (20, 50):
+            monkeypatch.setattr(desk, "clock", lambda later_s=later_s: clock() + later_s)
+            monkeypatch.setattr(desk, "follow", lambda: None)
+            monkeypatch.setattr(watch, "offset_s", lambda offset_s=watch.offset_s(): offset_s)
+            turn(stage)
+            await tab.until(f"({ages})[2] === '{later_s} s'")
+            assert await tab.run(ages) == [f"{later_s} s"] * 3
 
 
 async def test_a_proxy_that_is_gone_is_told_across_the_page_and_its_words_go_dim(browser: Browser) -> None:
