@@ -317,7 +317,10 @@ class App:
         if learning is None:
             return None
         sentence = telling.learned(learning.standings, suspended=learning.suspended(now_s))
-        return {**learning.summary(self.desk.backends, now_s), "sentence": sentence}
+        beside = {
+            each.role: telling.beside(learning.standings[each.role], learning.ratio(each)) for each in self.desk.backends
+        }
+        return {**learning.summary(self.desk.backends, now_s), "sentence": sentence, "beside": beside}
 
     def _adopt(self, settings: Settings) -> None:
         if settings.admin.token != self.settings.admin.token:

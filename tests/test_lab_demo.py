@@ -12,6 +12,7 @@ from fakes.proxy import running, url
 from fakes.until import until
 
 from proxy.config import override
+from proxy.config.views import beside_defaults
 from proxy.errors import ConfigError
 from proxy.lab.demo import Demo
 from proxy.model import ROLES, Placement, Policy, Role
@@ -70,6 +71,12 @@ def test_thresholds_lie_around_the_crossing_of_the_curve(demo: Make) -> None:
 @pytest.mark.parametrize(("curve", "pin"), [("seed", "baseline"), ("amd_mi355x_kimi25_eagle3_bf16", "speculative")])
 def test_what_is_pinned_is_the_faster_one(demo: Make, curve: str, pin: str) -> None:
     assert demo(curve, "pinned").settings().routing.pin == pin
+
+
+def test_a_demo_that_pins_nothing_has_no_pin_in_its_configuration(demo: Make) -> None:
+    told = demo("amd_mi355x_kimi25_eagle3_bf16", "auto")
+    keys = [each["key"] for each in beside_defaults(told.settings())]
+    assert "routing.curves_file" in keys and "routing.pin" not in keys
 
 
 @pytest.mark.parametrize("policy", Policy)

@@ -5,7 +5,7 @@ from test_telling_requests import UNSAID
 
 from proxy.model import ROLES
 from proxy.routing.deviation import LEAST
-from proxy.telling import learned
+from proxy.telling import beside, learned
 
 SPECULATIVE, BASELINE = ROLES
 AGREES = (None, LEAST)
@@ -42,6 +42,22 @@ def test_each_backend_is_told_by_what_is_known_of_it(
 ) -> None:
     said = learned({SPECULATIVE: speculative, BASELINE: baseline}, suspended=False)
     assert said == sentence and not UNSAID.search(said)
+
+
+@pytest.mark.parametrize(
+    ("standing", "ratio", "words"),
+    [
+        (None, 0.88, "not known yet"),
+        ((None, 0.15), 0.88, "agrees with measured (0.88x the time for a token)"),
+        ((None, 0.15), 1.001, "as measured"),
+        ((None, LEAST), 0.88, "0.88x the measured time for a token at this load"),
+        ((1.2, LEAST), 1.01, "1.01x the measured time for a token at this load"),
+    ],
+)
+def test_a_ratio_is_said_to_agree_only_within_what_counts_as_that(
+    standing: tuple[float | None, float] | None, ratio: float, words: str
+) -> None:
+    assert beside(standing, ratio) == words
 
 
 def test_what_is_put_aside_is_told_before_all_else() -> None:

@@ -47,7 +47,7 @@ def test_the_page_has_what_a_person_wants_to_know_within_80_columns() -> None:
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
     for words in (
-        "speculative  3          48     up      closed   3+1     0      2.50     x1.25",
+        "speculative  3          48     up      closed   3+1     0      2.50",
         "baseline     12 ",
         "m 0.5.23 at http://a",
         "a model it does not name at http://b",
@@ -75,6 +75,10 @@ def test_the_page_has_what_a_person_wants_to_know_within_80_columns() -> None:
         (
             {"learning": {"probes": 0, "sentence": "Live traffic agrees."}},
             "0 probes so far. Live traffic agrees.",
+        ),
+        (
+            {"learning": {"probes": 0, "beside": {"baseline": "agrees with measured (0.88x the time for a token)"}}},
+            "baseline now: agrees with measured (0.88x the time for a token)",
         ),
         ({"dropped_in_flight": {"http://c": 3, "http://d": 0}}, "http://c still has 3 sequences"),
         ({"reload_failed": True}, "the configuration file was refused"),

@@ -1,5 +1,7 @@
 """Every change has a sentence with its numbers."""
 
+from dataclasses import replace
+
 import pytest
 from fakes.speeds import of_both
 
@@ -31,10 +33,25 @@ def test_a_change_under_consolidate_tells_the_demand() -> None:
     rules = Rules(policy=Policy.CONSOLIDATE, placement=Placement.SHARED, curves=of_both({1: 100}, {1: 60}))
     change = Change(ChangeKind.REGIME, BASELINE, "speculative", "baseline")
     entry = of_change(change, rules, REGIME, (3, 9), 100.0)
-    assert entry.sentence.startswith(
-        "Baseline is favoured now: by the measured speeds it would serve the present demand"
+    assert entry.sentence == (
+        "Baseline is favoured now: 12 are in flight, more than the demand of the last minutes explains, and it serves so "
+        "many sooner."
     )
-    assert "1,234 output tok/s" in entry.sentence
+    faster = replace(rules, curves=of_both({1: 60}, {1: 2000}))
+    lasting = REGIME._replace(demand=Demand(tok_s=1234.0, lasting_tok_s=900.0, lasted_s=200.0))
+    entry = of_change(change, faster, lasting, (3, 9), 100.0)
+    assert entry.sentence == (
+        "Baseline is favoured now: by the measured speeds it serves the demand of the last minutes (900 output tok/s) "
+        "sooner."
+    )
+    assert entry.numbers["demand_tok_s"] == 900.0
+
+
+def test_a_role_that_is_tried_is_not_said_to_serve_sooner() -> None:
+    rules = Rules(policy=Policy.CONSOLIDATE, placement=Placement.SHARED, curves=of_both({1: 100}, {1: 60}))
+    change = Change(ChangeKind.REGIME, BASELINE, "speculative", "baseline")
+    entry = of_change(change, rules, REGIME, (3, 9), 100.0, trial=True)
+    assert entry.sentence == "Baseline is favoured now for a while, to see how fast it is."
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class Demo:
             return f"stop speculating at {self._leave_at} sequences in flight, begin again at {self._enter_at}"
         if self.policy is Policy.MARGINAL or (self.policy is Policy.AUTO and self.placement is Placement.SEPARATE):
             return "each request goes where it delays all of them least, by the speeds of the curve"
-        return "one engine at a time, the one that serves the demand of the last half minute sooner"
+        return "one engine at a time, the one that serves the demand of the last minutes sooner"
 
     def _files(self) -> str:
         return "" if self._folder is None else f"\nConfiguration and speeds: {self._folder}"
@@ -162,10 +162,13 @@ routing:
   curves_file: {CURVES}
   leave_at: {self._leave_at}
   enter_at: {self._enter_at}
-  pin: {self._pin}
-  allow_header: true
+{self._pinned()}  allow_header: true
 log: {{format: text, level: error}}
 """
+
+    def _pinned(self) -> str:
+        """Where nothing is pinned the file says nothing of it."""
+        return f"  pin: {self._pin}\n" if self.policy is Policy.PINNED else ""
 
     async def _started(self, *which: str) -> list[int]:
         """Start a process of one engine or two; their ports."""

@@ -282,7 +282,12 @@ def _learned() -> Schema:
         "One length of context.", context_tokens=whole("Tokens."), **{role.value: many(corrected) for role in Role}
     )
     return {
-        "Learning": record("How learning stands.", sentence=text("The same in words, for both backends."), **stand),
+        "Learning": record(
+            "How learning stands.",
+            sentence=text("The same in words, for both backends."),
+            beside=by_name(text("A few words."), "The time for a token beside the measured one, now, by role."),
+            **stand,
+        ),
         "Learned": record(
             "The same with all evidence and the corrected speeds.",
             **stand,

@@ -1,7 +1,7 @@
 """What live traffic has taught of the speeds, in one sentence. What is known of them is in routing/deviation.py."""
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, log
 
 from proxy.model import ROLES, Role
 
@@ -32,6 +32,18 @@ def learned(standings: Mapping[Role, tuple[float | None, float] | None], *, susp
     told += [f"of {role} too little has been seen yet" for role in ROLES if role not in known]
     sentence = "; ".join(told)
     return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def beside(standing: tuple[float | None, float] | None, ratio: float) -> str:
+    """The time for a token at the load of the moment, `ratio` by the measured one, in a few words; `standing` is what is
+    told of that backend at any load."""
+    times = f"{ratio:.2f}x"
+    if standing is None:
+        return "not known yet"
+    within = standing[0] is None and abs(log(ratio)) <= standing[1]
+    if within:
+        return "as measured" if times == "1.00x" else f"agrees with measured ({times} the time for a token)"
+    return f"{times} the measured time for a token at this load"
 
 
 def _pace(ratio: float) -> str:

@@ -11,7 +11,7 @@ from proxy.terminal.port import WRONG_PORT, Port, Unanswered, understood
 from proxy.terminal.saying import complain, escaped, plain, say
 
 SERVING, NOT_SERVING = 0, 1
-_HEAD = ("role", "in flight", "limit", "health", "circuit", "engine", "drift", "accepts", "speed")
+_HEAD = ("role", "in flight", "limit", "health", "circuit", "engine", "drift", "accepts")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,7 +71,6 @@ def _backend(backend: dict[str, Any]) -> tuple[str, ...]:
         f"{figure(running)}+{figure(waiting or 0)}" if is_number(running) else UNKNOWN,
         figure(backend.get("drift")),
         figure(backend.get("accept_length"), "{:.2f}"),
-        figure(backend.get("learned_ratio"), "x{:.2f}"),
     )
 
 
@@ -84,6 +83,8 @@ def _notes(told: dict[str, Any]) -> list[tuple[str, str]]:
         state = f"put aside for {duration(suspended)} more" if suspended else "on"
         taught = f". {plain(learning['sentence'], 1000)}" if learning.get("sentence") else ""
         notes.append(("learning", f"{state}; {counted(learning.get('probes', 0), 'probe')} so far{taught}"))
+        beside = learning.get("beside") or {}
+        notes += [("", f"{plain(role, 12)} now: {plain(words, 200)}") for role, words in beside.items()]
     notes += [("verdict", plain(each, 1000)) for each in told.get("verdict") or ()]
     notes += [("warning", plain(each.get("message"), 1000)) for each in told.get("warnings") or ()]
     dropped = told.get("dropped_in_flight") or {}

@@ -1,6 +1,7 @@
 """Sentences for people about what changed, with the numbers of that moment. Where requests go now is in telling/."""
 
 from proxy.model import Change, ChangeKind, CircuitState, Policy, Regime, Role
+from proxy.routing import consolidate
 from proxy.routing.rules import Rules
 from proxy.watch.journal import Entry
 
@@ -15,8 +16,11 @@ KINDS = {
 }
 
 
-def of_change(change: Change, rules: Rules, regime: Regime, in_flight: tuple[int, int], at_s: float) -> Entry:
-    """The entry of one change. `regime` is the one in force after it; `in_flight` speculative first."""
+def of_change(
+    change: Change, rules: Rules, regime: Regime, in_flight: tuple[int, int], at_s: float, *, trial: bool = False
+) -> Entry:
+    """The entry of one change. `regime` is the one in force after it, `trial` whether its role has the favour to show
+    how fast it is; `in_flight` speculative first."""
     numbers: dict[str, str | float | None] = {
         "before": str(change.before),
         "after": str(change.after),
@@ -28,9 +32,9 @@ def of_change(change: Change, rules: Rules, regime: Regime, in_flight: tuple[int
             "smoothed": round(regime.smoothed, 2),
             "enter_at": rules.enter_at,
             "leave_at": rules.leave_at,
-            "demand_tok_s": round(regime.demand.tok_s, 1),
+            "demand_tok_s": round(_lasting(regime), 1),
         }
-        sentence = _regime(rules, regime, in_flight)
+        sentence = _tried(regime) if trial else _regime(rules, regime, in_flight)
     else:
         sentence = _TOLD[change.kind](change)
     return Entry(at_s, KINDS[change.kind], change.role, sentence, numbers)
@@ -39,10 +43,7 @@ def of_change(change: Change, rules: Rules, regime: Regime, in_flight: tuple[int
 def _regime(rules: Rules, regime: Regime, in_flight: tuple[int, int]) -> str:
     role, total = regime.role, sum(in_flight)
     if rules.effective_policy is Policy.CONSOLIDATE:
-        return (
-            f"{_name(role)} is favoured now: by the measured speeds it would serve the present demand of "
-            f"{regime.demand.tok_s:,.0f} output tok/s sooner."
-        )
+        return f"{_name(role)} is favoured now: {_sooner(rules, regime, total)}."
     if role is Role.BASELINE:
         return (
             f"Requests now go to baseline: {total} in flight, smoothed {regime.smoothed:.1f}, "
@@ -52,6 +53,29 @@ def _regime(rules: Rules, regime: Regime, in_flight: tuple[int, int]) -> str:
         f"Requests now go to speculative: {total} in flight, smoothed {regime.smoothed:.1f}, "
         f"with enter_at {rules.enter_at}."
     )
+
+
+def _tried(regime: Regime) -> str:
+    return f"{_name(regime.role)} is favoured now for a while, to see how fast it is."
+
+
+def _sooner(rules: Rules, regime: Regime, total: int) -> str:
+    """What a role that consolidate favours from now on serves sooner: the demand that lasts, or, where that alone speaks
+    against it, what is in flight beyond it."""
+    demand = regime.demand
+    mine, others = consolidate.expected(rules, demand, _lasting(regime))
+    if regime.role is Role.BASELINE:
+        mine, others = others, mine
+    if mine < others:
+        asked = f"the demand of the last minutes ({_lasting(regime):,.0f} output tok/s)"
+        return f"by the measured speeds it serves {asked} sooner"
+    return f"{total:,} are in flight, more than the demand of the last minutes explains, and it serves so many sooner"
+
+
+def _lasting(regime: Regime) -> float:
+    """The demand that the change was made by, output tok/s: the mean since it last changed by more than chance."""
+    demand = regime.demand
+    return demand.lasting_tok_s if demand.lasted_s else demand.tok_s
 
 
 def _circuit(change: Change) -> str:

@@ -88,7 +88,9 @@ class Watch:
         desk = self._desk
         first, second = desk.backends
         counts = first.book.in_flight, second.book.in_flight
-        self.journal.write(sentences.of_change(change, desk.rules, desk.regime, counts, desk.clock()))
+        tried = None if desk.learning is None else desk.learning.tries.now
+        trial = tried is not None and tried.role is change.role
+        self.journal.write(sentences.of_change(change, desk.rules, desk.regime, counts, desk.clock(), trial=trial))
 
     def note(self, kind: str, sentence: str, role: Role | None = None, **numbers: Number) -> None:
         """Note anything else."""

@@ -3,7 +3,7 @@
 import { ask, drain, pin, unpin } from "./actions.js";
 import { at, make, named, say } from "./dom.js";
 import { store } from "./store.js";
-import { figure, pace, percent, ROLES, several, span } from "./words.js";
+import { figure, percent, ROLES, several, span } from "./words.js";
 
 const FIELDS = [
   ["Sequences in flight", inFlight],
@@ -13,7 +13,7 @@ const FIELDS = [
   ["By the engine's own count", engineCount],
   ["Drift", drift],
   ["Tokens a verify step", (backend) => (backend.accept_length === null ? "–" : backend.accept_length.toFixed(2))],
-  ["Speed beside the measured", (backend) => (backend.learned_ratio === null ? "not learned" : pace(backend.learned_ratio))],
+  ["Speed beside the measured", ({ role }) => store.state.learning?.beside?.[role] ?? "not learned"],
   ["Engine", (_, facts, url) => `${facts?.version ? `version ${facts.version}` : "version not told"} at ${url}`],
   ["Model", (_, facts) => facts?.model ?? "not told"],
   ["Speculation", (_, facts) => (facts?.speculative_algorithm ?? (facts?.version ? "none told of" : "not told")) + (facts?.speculative_adaptive ? ", adapting itself" : "")],

@@ -29,8 +29,14 @@ export async function tellSettings() {
     parts.push(make("p", { class: "held", text: "■ The file differs from what is in force:" }), table(["Key", "In force", "In the file", "Takes"], told.pending.map(pending)));
   } else parts.push(make("p", { class: "good", text: "✓ The file is in force as it is." }));
   const urls = Object.entries(store.state?.urls ?? {}).map(([role, url]) => [`backends.${role}.url`, url, "has none"]);
-  parts.push(make("p", { class: "quiet", text: "Set by the file or the command line; every other key is at its default:" }), table(["Key", "In force", "Default"], [...urls, ...told.set.map(({ key, value, default: usual }) => [key, plain(value), plain(usual)])]));
+  parts.push(make("p", { class: "quiet", text: "Set by the file or the command line; every other key is at its default:" }), table(["Key", "In force", "Default"], [...urls, ...told.set.map(({ key, value, default: usual }) => [key, plain(value) + unused(key), plain(usual)])]));
   at("differences").replaceChildren(...parts);
+}
+
+/** A pin that is set for another policy pins nothing. */
+function unused(key) {
+  const policy = store.state?.policy;
+  return key === "routing.pin" && policy !== "pinned" ? ` (pins nothing: the policy is ${policy})` : "";
 }
 
 const pending = ({ key, in_force, in_file, needs_restart }) => [key, plain(in_force), plain(in_file), needs_restart ? "a restart" : "a reload"];

@@ -40,12 +40,6 @@ export function figure(value) {
   return Math.abs(value) < 100 ? TENTHS.format(value) : WHOLE.format(value);
 }
 
-/** A speed beside the measured one; within two in a hundred nobody can tell them apart. */
-export function pace(ratio) {
-  if (Math.abs(ratio - 1) < 0.02) return "as measured";
-  return `${percent(Math.abs(ratio - 1))} ${ratio > 1 ? "longer" : "less long"} for a token than measured`;
-}
-
 export const percent = (share) => `${WHOLE.format(share * 100)} %`;
 
 /** One or many of a thing. */
@@ -108,7 +102,6 @@ export function difference(decision) {
   if (more > 10) return `${figure(rest / chosen)} times as much`;
   return `${percent(Math.abs(more))} ${more > 0 ? "more" : "less"}`;
 }
-
 
 /** A key's value as the file would have it. */
 export function plain(value) {

@@ -67,6 +67,8 @@ class Tab:
 
     async def run(self, script: str) -> Any:
         """The value of an expression in the page; it may be a promise."""
+        # What nobody holds may be collected before it is settled.
+        script = f"globalThis.asked = {script}"
         told = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in told:
             raise AssertionError(f"{script}: {told['exceptionDetails']['exception'].get('description')}")

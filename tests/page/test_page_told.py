@@ -133,6 +133,15 @@ async def test_a_file_that_is_right_again_ends_what_the_refusal_began(browser: B
         assert "is right again" in await tab.run(text("story"))
 
 
+@pytest.mark.parametrize(
+    ("policy", "told"), [("overflow", "speculative (pins nothing: the policy is overflow)"), ("pinned", "speculative")]
+)
+async def test_a_pin_of_another_policy_is_said_to_pin_nothing(browser: Browser, policy: str, told: str) -> None:
+    row = "[...document.querySelectorAll('#differences tr')].find((row) => row.textContent.includes('routing.pin'))"
+    async with shown(browser, routing={"policy": policy, "pin": "speculative"}) as (_, tab):
+        assert await tab.until(f"{row}.children[1].textContent") == told
+
+
 async def test_a_moment_before_the_chart_is_told_as_such(browser: Browser) -> None:
     async with shown(browser) as (stage, tab):
         turn(stage)
