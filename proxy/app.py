@@ -316,11 +316,8 @@ class App:
         learning, now_s = self.desk.learning, self.desk.clock()
         if learning is None:
             return None
-        sentence = telling.learned(learning.standings, suspended=learning.suspended(now_s))
-        beside = {
-            each.role: telling.beside(learning.standings[each.role], learning.ratio(each)) for each in self.desk.backends
-        }
-        return {**learning.summary(self.desk.backends, now_s), "sentence": sentence, "beside": beside}
+        told, held = learning.summary(self.desk.backends, now_s), learning.suspended(now_s)
+        return {**told, **telling.taught(learning.standings, told["ratios"], suspended=held)}
 
     def _adopt(self, settings: Settings) -> None:
         if settings.admin.token != self.settings.admin.token:

@@ -5,7 +5,7 @@ from test_telling_requests import UNSAID
 
 from proxy.model import ROLES
 from proxy.routing.deviation import LEAST
-from proxy.telling import beside, learned
+from proxy.telling.learned import beside, learned
 
 SPECULATIVE, BASELINE = ROLES
 AGREES = (None, LEAST)

@@ -92,7 +92,9 @@ def test_what_sent_most_of_them_and_is_over_is_told_after_where_all_go_now(
     reason: Reason, speculative: int, words: str
 ) -> None:
     told = now(weighed(Lately(40, speculative, reason, 38, speculative), spare=True))
-    assert told.startswith("New requests go to baseline: by the measured speeds one more delays all requests least there")
+    assert told.startswith(
+        "New requests go to baseline: by the measured speeds one more delays all requests least there"
+    )
     assert told.endswith(f"; of the latest 40, {words}")
 
 

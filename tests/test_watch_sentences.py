@@ -34,8 +34,8 @@ def test_a_change_under_consolidate_tells_the_demand() -> None:
     change = Change(ChangeKind.REGIME, BASELINE, "speculative", "baseline")
     entry = of_change(change, rules, REGIME, (3, 9), 100.0)
     assert entry.sentence == (
-        "Baseline is favoured now: 12 are in flight, more than the demand of the last minutes explains, and it serves so "
-        "many sooner."
+        "Baseline is favoured now: 12 are in flight, more than the demand of the last minutes explains, and it serves "
+        "so many sooner."
     )
     faster = replace(rules, curves=of_both({1: 60}, {1: 2000}))
     lasting = REGIME._replace(demand=Demand(tok_s=1234.0, lasting_tok_s=900.0, lasted_s=200.0))

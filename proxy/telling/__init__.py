@@ -5,7 +5,7 @@ traffic has taught, figures.py numbers.
 Values in, sentences out: who reads the desk, and who shows the sentences, is elsewhere.
 """
 
-from proxy.telling.learned import beside, learned
+from proxy.telling.learned import taught
 from proxy.telling.policies import ASKED, FORCED
 from proxy.telling.present import now, why_out
 from proxy.telling.requests import sentences
@@ -21,10 +21,9 @@ __all__ = [
     "Present",
     "Side",
     "Trouble",
-    "beside",
-    "learned",
     "now",
     "sentences",
+    "taught",
     "troubles",
     "why_out",
 ]

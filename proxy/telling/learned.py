@@ -34,9 +34,17 @@ def learned(standings: Mapping[Role, tuple[float | None, float] | None], *, susp
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
+def taught(
+    standings: Mapping[Role, tuple[float | None, float] | None], ratios: Mapping[Role, float], *, suspended: bool
+) -> dict[str, object]:
+    """The sentence on both backends, and a few words on each at its load of the moment, as the status tells them."""
+    words = {role: beside(standings.get(role), ratio) for role, ratio in ratios.items()}
+    return {"sentence": learned(standings, suspended=suspended), "beside": words}
+
+
 def beside(standing: tuple[float | None, float] | None, ratio: float) -> str:
-    """The time for a token at the load of the moment, `ratio` by the measured one, in a few words; `standing` is what is
-    told of that backend at any load."""
+    """The time for a token at the load of the moment, `ratio` by the measured one, in a few words; `standing` is what
+    is told of that backend at any load."""
     times = f"{ratio:.2f}x"
     if standing is None:
         return "not known yet"

@@ -55,7 +55,9 @@ def past(lately: Lately | None) -> str | None:
     why = _forced_by(lately, _PAST)
     if lately is None or why is None:
         return None
-    return f"of the latest {lately.requests:,}, {_some(lately)} went to {_way(lately) or f'both ({_parts(lately)})'} {why}"
+    return (
+        f"of the latest {lately.requests:,}, {_some(lately)} went to {_way(lately) or f'both ({_parts(lately)})'} {why}"
+    )
 
 
 def _forced_by(lately: Lately | None, reasons: Mapping[Reason, str]) -> str | None:

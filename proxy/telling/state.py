@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from proxy.model import Costs, Policy, Reason, Role
 
-
-# That their clients, or a rule, choose the backend is certain once so many requests in a row were sent so, and that they
-# have stopped once none of so many was. Where half of all name one, eight in a row do so once in 256 times by chance.
+# That their clients, or a rule, choose the backend is certain once so many requests in a row were sent so, and that
+# they have stopped once none of so many was. Where half of all name one, chance makes eight in a row once in 256 times.
 CERTAIN = 8
 
 

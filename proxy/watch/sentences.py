@@ -60,8 +60,8 @@ def _tried(regime: Regime) -> str:
 
 
 def _sooner(rules: Rules, regime: Regime, total: int) -> str:
-    """What a role that consolidate favours from now on serves sooner: the demand that lasts, or, where that alone speaks
-    against it, what is in flight beyond it."""
+    """What a role that consolidate favours from now on serves sooner: the demand that lasts, or, where that alone
+    speaks against it, what is in flight beyond it."""
     demand = regime.demand
     mine, others = consolidate.expected(rules, demand, _lasting(regime))
     if regime.role is Role.BASELINE:

@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import contextlib
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -183,14 +185,16 @@ async def browsing(*flags: str) -> AsyncIterator[Browser]:
     assert program is not None, "no Chromium here: scripts/chromium fetches one"
     with tempfile.TemporaryDirectory(prefix="crossover-browser-", ignore_cleanup_errors=True) as folder:
         process = await asyncio.create_subprocess_exec(
-            program, f"--user-data-dir={folder}", *flags, *FLAGS, stderr=asyncio.subprocess.DEVNULL
+            *(program, f"--user-data-dir={folder}", *flags, *FLAGS),
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # what is started may be a script that starts it, which does not end it
         )
         try:
             async with aiohttp.ClientSession() as session:
                 yield Browser(session, await _address(process, Path(folder)))
         finally:
             with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+                os.killpg(process.pid, signal.SIGTERM)
             await process.wait()
 
 

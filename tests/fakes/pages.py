@@ -25,7 +25,8 @@ SHIFTS = """
 # Canvases remember what letters they have drawn where, for audit.js; what is filled over letters hides them.
 TEXTS = """{
   const { clearRect, fillRect, fillText } = CanvasRenderingContext2D.prototype;
-  const within = (one, two) => one.left >= two.left && one.right <= two.right && one.top >= two.top && one.bottom <= two.bottom;
+  const within = (one, two) =>
+    one.left >= two.left && one.right <= two.right && one.top >= two.top && one.bottom <= two.bottom;
   Object.assign(CanvasRenderingContext2D.prototype, {
     clearRect(...box) {
       this.canvas.texts = [];
@@ -37,10 +38,12 @@ TEXTS = """{
       return fillRect.call(this, left, top, width, height);
     },
     fillText(text, x, y) {
-      const { actualBoundingBoxLeft: left, actualBoundingBoxRight: right, actualBoundingBoxAscent: up, actualBoundingBoxDescent: down } = this.measureText(text);
+      const size = this.measureText(text);
       const { a, d, e, f } = this.getTransform();
       const [at, line] = [x * a + e, y * d + f];
-      (this.canvas.texts ??= []).push({ text: String(text), left: at - left, right: at + right, top: line - up, bottom: line + down });
+      const [left, right] = [at - size.actualBoundingBoxLeft, at + size.actualBoundingBoxRight];
+      const [top, bottom] = [line - size.actualBoundingBoxAscent, line + size.actualBoundingBoxDescent];
+      (this.canvas.texts ??= []).push({ text: String(text), left, right, top, bottom });
       return fillText.call(this, text, x, y);
     },
   });

@@ -80,9 +80,37 @@ async def test_a_level_that_is_drained_to_and_wavers_a_little_is_still_the_one_i
 
 async def test_each_step_of_a_fall_as_it_was_seen_is_told_at_its_time(tab: Tab) -> None:
     """Old answers end one after the other as the clients become fewer, and hold the load between two levels."""
-    fall = [32] * 10 + [24, 24, 24, 24, 22, 19, 16, 16, 16, 15, 15, 8, 8, 8, 8, 8, 8, 8, 7, 5, *[4] * 6, 3, 3, 3, *[2] * 6]
+    fall = [32] * 10 + [
+        24,
+        24,
+        24,
+        24,
+        22,
+        19,
+        16,
+        16,
+        16,
+        15,
+        15,
+        8,
+        8,
+        8,
+        8,
+        8,
+        8,
+        8,
+        7,
+        5,
+        *[4] * 6,
+        3,
+        3,
+        3,
+        *[2] * 6,
+    ]
     told = await found(tab, map(second, [*fall, *[1] * 11, *[0] * 12]))
-    words = [f"The load fell from {one} to {other} in flight." for one, other in itertools.pairwise((32, 16, 8, 4, 2, 1))]
+    words = [
+        f"The load fell from {one} to {other} in flight." for one, other in itertools.pairwise((32, 16, 8, 4, 2, 1))
+    ]
     assert told == [[at_s + 0.5, sentence] for at_s, sentence in zip((10, 21, 28, 36, 45), words, strict=True)]
 
 
