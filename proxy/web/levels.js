@@ -1,8 +1,10 @@
 // The levels of load that lasted, and when each began: what is in flight or waits, told by what it settled at.
 // From the first sample on, so that each level begins where the last one ended. Where requests went is in turns.js.
 
-// A level has lasted after so many samples.
+// A level has lasted after so many samples. Where they are not all alike it is told by some more: answers that began on
+// the level before end meanwhile.
 const HOLD = 5;
+const LONG = 8;
 // A smaller level is flat only where all of them are alike: clients that each wait for their answer keep it, and chance
 // hardly ever does. A larger one may waver by a little.
 const SMALL = 8;
@@ -39,12 +41,15 @@ export function steps(loads) {
       continue;
     }
     away += 1;
-    const first = moved(loads, level, next, at, since);
+    const alike = span(loads, at) === 0;
+    if (!alike && at + LONG > loads.length) break; // what comes next decides
+    const to = !alike && span(loads, at, LONG) <= Math.max(1, next * SPREAD) ? usual(loads, at, LONG) : next;
+    const first = moved(loads, level, to, at, since);
     const lasting = settled(loads, at, next) || away >= UNSETTLED;
-    const told = chance(level, next) ? first >= HOLD && flat(loads, first - HOLD, level) && flat(loads, at, next) : lasting;
+    const told = differs(level, to) && (chance(level, to) ? first >= HOLD && flat(loads, first - HOLD, level) && flat(loads, at, next) : lasting);
     if (!told && away < DRIFT) continue;
-    if (told) found.push({ at: first, from: level, to: next });
-    [level, near, away, since] = [told ? next : middle(loads, at - DRIFT + 1, DRIFT), 0, 0, at];
+    if (told) found.push({ at: first, from: level, to });
+    [level, near, away, since] = [told ? to : middle(loads, at - DRIFT + 1, DRIFT), 0, 0, at];
   }
   return found;
 }
@@ -59,8 +64,8 @@ function settled(loads, at, level) {
   return span(loads, at) <= Math.max(1, level * SPREAD);
 }
 
-function span(loads, at) {
-  const window = loads.slice(at, at + HOLD);
+function span(loads, at, count = HOLD) {
+  const window = loads.slice(at, at + count);
   return Math.max(...window) - Math.min(...window);
 }
 
@@ -83,10 +88,10 @@ function moved(loads, level, to, at, since) {
 }
 
 /** What most samples of a window have, else their middle. */
-function usual(loads, at) {
-  const window = loads.slice(at, at + HOLD);
-  const most = window.find((load) => 2 * window.filter((other) => other === load).length > HOLD);
-  return most ?? middle(loads, at, HOLD);
+function usual(loads, at, count = HOLD) {
+  const window = loads.slice(at, at + count);
+  const most = window.find((load) => 2 * window.filter((other) => other === load).length > count);
+  return most ?? middle(loads, at, count);
 }
 
 function middle(loads, at, count) {

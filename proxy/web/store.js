@@ -5,6 +5,8 @@ const MAX_SAMPLES = 1800;
 const MAX_DECISIONS = 200;
 const MAX_ENTRIES = 500;
 const ROOM_S = 8;
+// Between two looks the proxy's clocks drift apart by less.
+const SAME_S = 0.05;
 
 export const store = {
   columns: {},
@@ -64,8 +66,10 @@ export function decide({ shown }) {
   store.decisions = [...shown, ...store.decisions].slice(0, MAX_DECISIONS);
 }
 
-/** Add a journal entry. */
+/** Add a journal entry; one that came before the stream began was in the first look too. */
 export function note(entry) {
+  const known = store.entries.some(({ at_s, kind, sentence }) => kind === entry.kind && sentence === entry.sentence && Math.abs(at_s - entry.at_s) < SAME_S);
+  if (known) return;
   store.entries = [entry, ...store.entries].slice(0, MAX_ENTRIES);
 }
 

@@ -60,6 +60,17 @@ async def test_a_backend_that_gives_nothing_is_a_trouble_before_it_is_down(brows
         await until(lambda: stage.in_flight == 0)
 
 
+async def test_what_was_noted_just_before_the_page_opened_is_told_once(browser: Browser) -> None:
+    async with staged() as stage, browser.tab() as tab:
+        turn(stage)
+        stage.app.watch.note("caution", "Only once.")
+        await open_page(tab, stage.app)
+        stage.app.watch.note("caution", "And this.")
+        turn(stage)
+        await tab.until(f"{text('entries')}.includes('And this.')")
+        assert (await tab.run(text("entries"))).count("Only once.") == 1
+
+
 async def test_band_headline_and_last_change_turn_at_once(browser: Browser) -> None:
     async with shown(browser) as (stage, tab):
         turn(stage)

@@ -114,6 +114,14 @@ async def test_each_step_of_a_fall_as_it_was_seen_is_told_at_its_time(tab: Tab) 
     assert told == [[at_s + 0.5, sentence] for at_s, sentence in zip((10, 21, 28, 36, 45), words, strict=True)]
 
 
+async def test_a_level_to_which_the_last_answers_of_the_one_before_still_come_is_told_without_them(tab: Tab) -> None:
+    told = await found(tab, map(second, [*[32] * 10, 24, 19, *[17] * 3, *[16] * 8, *[8] * 10]))
+    assert [sentence for _, sentence in told] == [
+        "The load fell from 32 to 16 in flight.",
+        "The load fell from 16 to 8 in flight.",
+    ]
+
+
 async def test_small_loads_that_come_and_go_are_no_steps(tab: Tab) -> None:
     quiet = [0, 1, 1, 0, 1, 2, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2, 3, 2, 1, 1, 0, 0, 1, 1, 2, 2, 1, 1, 1, 0, 0] * 3
     assert await found(tab, map(second, quiet)) == []
