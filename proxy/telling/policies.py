@@ -32,7 +32,7 @@ _PAST = {
     Reason.PINNED: "by the pin of the configuration as it was then",
     Reason.ONLY_ELIGIBLE: _NO_CHOICE,
     Reason.OTHER_FULL: _NO_CHOICE,
-    Reason.SILENT: "had no choice, since the other backend gave no sign of life",
+    Reason.SILENT: "since the other backend gave no sign of life then",
     Reason.RAMPING: _NO_CHOICE,
     Reason.FAILOVER: "since the other backend had failed them",
     Reason.ALL_DOWN: "since neither backend took any then",
