@@ -5,7 +5,7 @@ from test_telling_requests import UNSAID
 
 from proxy.model import ROLES
 from proxy.routing.deviation import LEAST
-from proxy.telling.learned import beside, learned
+from proxy.telling.learned import beside, learned, taught
 
 SPECULATIVE, BASELINE = ROLES
 AGREES = (None, LEAST)
@@ -58,6 +58,12 @@ def test_a_ratio_is_said_to_agree_only_within_what_counts_as_that(
     standing: tuple[float | None, float] | None, ratio: float, words: str
 ) -> None:
     assert beside(standing, ratio) == words
+
+
+def test_what_the_status_tells_has_both_by_their_names() -> None:
+    told = taught({SPECULATIVE: (None, 0.15), BASELINE: None}, {"speculative": 0.88, "baseline": 1.0}, suspended=False)
+    words = {"speculative": "agrees with measured (0.88x the time for a token)", "baseline": "not known yet"}
+    assert told["beside"] == words
 
 
 def test_what_is_put_aside_is_told_before_all_else() -> None:

@@ -35,10 +35,10 @@ def learned(standings: Mapping[Role, tuple[float | None, float] | None], *, susp
 
 
 def taught(
-    standings: Mapping[Role, tuple[float | None, float] | None], ratios: Mapping[Role, float], *, suspended: bool
+    standings: Mapping[Role, tuple[float | None, float] | None], ratios: Mapping[str, float], *, suspended: bool
 ) -> dict[str, object]:
     """The sentence on both backends, and a few words on each at its load of the moment, as the status tells them."""
-    words = {role: beside(standings.get(role), ratio) for role, ratio in ratios.items()}
+    words = {role: beside(standings.get(Role(role)), ratio) for role, ratio in ratios.items()}
     return {"sentence": learned(standings, suspended=suspended), "beside": words}
 
 
