@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from fakes.rig import BASELINE, SPECULATIVE, Rig, plan
-from fakes.speeds import of_both
+from fakes.speeds import bucket, of_both
+from fakes.speeds import curves as curves_of
 
 from proxy.dispatch import Assignment, Desk
 from proxy.dispatch.learning import SHARED_MOST_HELD_UP
@@ -28,7 +29,10 @@ from proxy.routing.evidence import Seen, Source
 from proxy.routing.harm import SUSPENDED_S
 from proxy.routing.learner import Told
 
-FLAT = of_both(*({1: 100.0, 8: 480.0, 64: 1200.0},) * 2)
+SAME = {1: 100.0, 8: 480.0, 64: 1200.0}
+FLAT = of_both(SAME, SAME)
+# Alike in the context of all requests here, and not in another one: who is favoured first is left to the curves then.
+FLAT_HERE = curves_of(bucket(SAME, SAME), bucket({1: 90.0}, {1: 60.0}, 65_536))
 CURVES = of_both({1: 100.0, 8: 480.0, 64: 1200.0}, {1: 95.0, 8: 400.0, 64: 1900.0})
 
 
@@ -280,7 +284,7 @@ def test_answers_that_their_clients_cut_short_are_not_expected_of_others() -> No
         assert (rig.desk.answers.expected("/v1/completions") < before) is expects_less
 
 
-def tried(curves: Curves = FLAT, **rules: Any) -> tuple[LearningRig, list[Assignment]]:
+def tried(curves: Curves = FLAT_HERE, **rules: Any) -> tuple[LearningRig, list[Assignment]]:
     """A desk on shared GPUs that has run eight requests until their backend's speed was known, and those."""
     rig = LearningRig(Policy.CONSOLIDATE, curves, placement=Placement.SHARED, **rules)
     places = [rig.place() for _ in range(8)]
@@ -318,7 +322,7 @@ def test_a_trial_that_shows_nothing_ends_with_those_who_pile_up() -> None:
 def test_nothing_is_tried_where_curves_tell_who_is_better_or_an_operator_does() -> None:
     told, _ = tried(CURVES)
     assert not regimes(told)
-    rig = LearningRig(Policy.CONSOLIDATE, FLAT, placement=Placement.SHARED)
+    rig = LearningRig(Policy.CONSOLIDATE, FLAT_HERE, placement=Placement.SHARED)
     rig.desk.pin(BASELINE)
     for _ in range(8):
         rig.place()

@@ -44,13 +44,13 @@ def after(*costs: float) -> tuple[Tries, float]:
 
 
 def test_the_first_trial_is_due_at_once() -> None:
-    assert Tries().due(inf, 0.0, 0.0)
+    assert Tries().due(inf, 0.0, 0.0, inf)
 
 
 def test_no_second_one_begins_while_one_is_on() -> None:
     tries = Tries()
     tries.begin(SPECULATIVE, 4.0, 0.0, 0.0)
-    assert not tries.due(0.0, 1e9, 1e9)
+    assert not tries.due(0.0, 1e9, 1e9, 0.0)
 
 
 def test_trials_follow_each_other_ever_more_seldom() -> None:
@@ -58,7 +58,7 @@ def test_trials_follow_each_other_ever_more_seldom() -> None:
     tries = Tries()
     for minute in range(60 * 24 * 4):
         now_s = 60.0 * minute
-        if tries.due(0.0, now_s, 1e12):
+        if tries.due(0.0, now_s, 1e12, 4.0):
             begun.append(now_s)
             tries.begin(SPECULATIVE, 4.0, now_s, 0.0)
             tries.end(now_s, 0.0)
@@ -70,15 +70,22 @@ def test_trials_follow_each_other_ever_more_seldom() -> None:
 def test_later_ones_are_made_only_where_little_is_lost() -> None:
     tries, now_s = after(0.0)
     now_s += WAIT_S
-    assert tries.due(0.9 * MOST_REGRET, now_s, 1e9)
-    assert not tries.due(1.1 * MOST_REGRET, now_s, 1e9)
+    assert tries.due(0.9 * MOST_REGRET, now_s, 1e9, 4.0)
+    assert not tries.due(1.1 * MOST_REGRET, now_s, 1e9, 4.0)
 
 
 def test_what_trials_cost_is_paid_off_before_the_next() -> None:
     tries, now_s = after(100.0)
     assert tries.spent_s == pytest.approx(100.0)
-    assert not tries.due(0.0, now_s + WAIT_S, 1.9 * 100.0 / MOST_SHARE)
-    assert tries.due(0.0, now_s + WAIT_S, 2.1 * 100.0 / MOST_SHARE)
+    assert not tries.due(0.0, now_s + WAIT_S, 1.9 * 100.0 / MOST_SHARE, 0.0)
+    assert tries.due(0.0, now_s + WAIT_S, 2.1 * 100.0 / MOST_SHARE, 0.0)
+
+
+def test_what_the_next_one_may_cost_is_earned_before_it() -> None:
+    tries, now_s = after(0.0)
+    price_s = 3.0 * LASTS_S
+    assert not tries.due(0.0, now_s + WAIT_S, 1.9 * price_s / MOST_SHARE, 3.0)
+    assert tries.due(0.0, now_s + WAIT_S, 2.1 * price_s / MOST_SHARE, 3.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1e5), st.floats(0.0, 60.0), st.floats(0.0, 100.0)), max_size=60))
@@ -86,8 +93,8 @@ def test_whatever_happens_all_but_the_last_trial_cost_a_hundredth_at_most(steps:
     tries, now_s, area_s, before = Tries(), 0.0, 0.0, 0.0
     for waited_s, lasted_s, in_flight in steps:
         now_s, area_s = now_s + waited_s, area_s + waited_s * in_flight
-        if tries.due(0.0, now_s, area_s):
-            assert not tries.made or 2.0 * tries.spent_s <= MOST_SHARE * area_s
+        if tries.due(0.0, now_s, area_s, 3.0):
+            assert not tries.made or 2.0 * (tries.spent_s + 3.0 * LASTS_S) <= MOST_SHARE * area_s
             tries.begin(SPECULATIVE, 3.0, now_s, area_s)
             now_s, area_s = now_s + lasted_s, area_s + lasted_s * in_flight
             tries.end(now_s, area_s)

@@ -53,6 +53,9 @@ class Desk(Sight):
         self.on_decision: Callable[[Decision], None] = lambda _: None
         self.settled = Settled()
         self.learning = self._fresh_learning()
+        first = None if self.learning is None else self.learning.first_role()
+        if first is not None:
+            self.regime = self.regime._replace(role=first)
 
     # ------------------------------------------------------------ deciding
 

@@ -22,7 +22,7 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing import consolidate, learned, trying
+from proxy.routing import consolidate, learned, opening, trying
 from proxy.routing.curves import ContextCurves
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
 from proxy.routing.deviation import Deviation, Standing
@@ -73,6 +73,7 @@ class Learning:
         self.standings: dict[Role, Standing | None] = dict.fromkeys(ROLES)
         self._began_s = now_s
         self._from_s = now_s + (SHARED_AFTER_S if self.shared else 0.0)
+        self._opens = False
 
     def polled(self, backend: Backend, beside: Backend, load: EngineLoad, now_s: float) -> None:
         """Take in a poll."""
@@ -158,9 +159,25 @@ class Learning:
             return None
         free = rules.operator_pin is None and not self.suspended(now_s)
         free = free and all(each.standing()[1] <= now_s for each in backends)
-        if self.tries.now is None:
+        if self._opens and free and regime.demand.tok_s:
+            self._open(regime, now_s)
+        this = self.tries.now
+        if this is None:
             return self._to_try(regime, backends, now_s) if free else None
-        return self._tried(self.tries.now, regime, backends, now_s, free=free)
+        go_on = self._opened if this.opens else self._tried
+        return go_on(this, regime, backends, now_s, free=free)
+
+    def first_role(self) -> Role | None:
+        """Who is favoured before any request has come, where curves do not tell; None: who would be without."""
+        role = opening.first_role(self.learner.curves) if self.shared else None
+        self._opens = role is not None
+        return role
+
+    def _open(self, regime: Regime, now_s: float) -> None:
+        """The first requests are there: watch who was favoured first. Demand has begun now, whenever we did."""
+        self._opens = False
+        self._began_s, self._from_s = now_s - EVERY_S, now_s + SHARED_AFTER_S
+        self.tries.open(regime.role, now_s)
 
     def _to_try(self, regime: Regime, backends: tuple[Backend, Backend], now_s: float) -> Role | None:
         """Begin a trial, if it is time for one."""
@@ -173,7 +190,7 @@ class Learning:
             return None
         area_s = self._area_s(now_s)
         calm = not self.tries.made or trying.is_lull(in_flight, foretold)
-        if not calm or not self.tries.due(there / here - 1.0, now_s, area_s):
+        if not calm or not self.tries.due(there / here - 1.0, now_s, area_s, foretold):
             return None
         self.tries.begin(role.other, foretold, now_s, area_s)
         return role.other
@@ -193,6 +210,29 @@ class Learning:
             return None
         here, there = self._foretold(regime, now_s)
         return role if shown and here <= (1.0 + KEEPS) * there else role.other
+
+    def _opened(
+        self, this: Try, regime: Regime, backends: tuple[Backend, Backend], now_s: float, *, free: bool
+    ) -> Role | None:
+        """Go on with the trial that began with the first request, or make an end of it."""
+        role, (first, second) = this.role, backends
+        mine = first if role is SPECULATIVE else second
+        left = _is_full(mine) or self._is_worse(mine, self._foretold(regime, now_s), now_s)
+        if regime.role is role and free and not left and now_s - this.began_s < opening.OPENS_S:
+            return None
+        self.tries.end(now_s, self._area_s(now_s))
+        return role.other if left and free and regime.role is role else None
+
+    def _is_worse(self, mine: Backend, held: tuple[float, float], now_s: float) -> bool:
+        """Whether who was favoured first has turned out the worse one."""
+        role, learner, n = mine.role, self.learner, max(1, mine.book.in_flight)
+        side = learner.sides[role]
+        context = learner.corrected.at_context(side.context_tokens)
+        ours, theirs = context.of(role), context.of(role.other)
+        if ours is None or theirs is None or not side.acts:
+            return False
+        slower = log(theirs.tok_s(n) / ours.tok_s(n))
+        return opening.is_worse(held, slower, learner.variance(role, LEAST_HELD * n, now_s))
 
     def _is_shown(self, this: Try, mine: Backend, now_s: float) -> bool:
         """Whether a trial has shown how fast its backend is at the load there is."""

@@ -2,7 +2,8 @@
 
 On shared GPUs a single request beside many holds all of them up and tells next to nothing of what its backend would do
 with all of them. So all new requests go there for some seconds. What is learned meanwhile is in learner.py, and how
-many a backend would hold in flight by that in consolidate.py.
+many a backend would hold in flight by that in consolidate.py. The trial that begins with the first request, when nobody
+is there who could be held up, is in opening.py.
 """
 
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ LULL = 1.5
 # How soon after one the next may be, doubled each time up to the longest.
 WAIT_S, LONGEST_WAIT_S = 600.0, 6 * 3600.0
 
-# What trials cost may come to this share of all time that requests were in flight, for another to be made. It is
-# counted twice, since a way back costs as much.
+# What trials cost, that of the next one included, may come to this share of all time that requests were in flight, for
+# another to be made. It is counted twice, since a way back costs as much.
 MOST_SHARE = 0.01
 
 # The tried backend keeps the favour unless it holds so much more in flight than the other one would: a change back
@@ -54,13 +55,14 @@ KEEPS, CAUTION = 0.10, 1.5
 
 class Try(NamedTuple):
     """One trial: of which role, since when, how many would be in flight without it, at most so many may be, and the
-    time in flight of all requests before it."""
+    time in flight of all requests before it. One that `opens` began with the first request."""
 
     role: Role
     began_s: float
     foretold: float
     most: float
     area_s: float
+    opens: bool = False
 
 
 @dataclass(slots=True)
@@ -76,15 +78,22 @@ class Tries:
     began_s: float = inf
     ended_s: float = inf
 
-    def due(self, regret: float, now_s: float, area_s: float) -> bool:
-        """Whether one may begin, where the other role is predicted to hold by such a share more. `area_s` is the time
-        in flight of all requests so far."""
+    def due(self, regret: float, now_s: float, area_s: float, foretold: float) -> bool:
+        """Whether one may begin, where the other role is predicted to hold by such a share more, and so many would be
+        in flight without. `area_s` is the time in flight of all requests so far."""
         if self.now is not None:
             return False
         if not self.made:
             return True
-        affordable = 2.0 * self.spent_s <= MOST_SHARE * area_s
+        price_s = foretold * LASTS_S  # as many again for as long as it may last
+        affordable = 2.0 * (self.spent_s + price_s) <= MOST_SHARE * area_s
         return affordable and now_s >= self.next_at_s and regret <= MOST_REGRET
+
+    def open(self, role: Role, now_s: float) -> None:
+        """Watch `role`, which has had the favour from the start: nobody is sent elsewhere for that."""
+        self.made += 1
+        self.now = Try(role, now_s, 0.0, inf, 0.0, opens=True)
+        self.began_s, self.ended_s = now_s, inf
 
     def begin(self, role: Role, foretold: float, now_s: float, area_s: float) -> None:
         """Try `role`, where so many would be in flight without."""
@@ -98,7 +107,8 @@ class Tries:
         this, self.now = self.now, None
         if this is not None:
             self.ended_s = now_s
-            self.spent_s += max(0.0, area_s - this.area_s - this.foretold * (now_s - this.began_s))
+            if not this.opens:
+                self.spent_s += max(0.0, area_s - this.area_s - this.foretold * (now_s - this.began_s))
             self.next_at_s, self.wait_s = now_s + self.wait_s, min(2.0 * self.wait_s, LONGEST_WAIT_S)
 
     def were_on(self, at_s: float) -> bool:
