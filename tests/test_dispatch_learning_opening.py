@@ -1,5 +1,6 @@
 """The desk that learns on shared GPUs, with its first requests: where curves do not tell, speculation has them."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,8 +8,8 @@ import pytest
 from fakes.rig import BASELINE, SPECULATIVE, plan
 from test_dispatch_learning import CURVES, FLAT, LearningRig, regimes
 
-from proxy.dispatch import Desk
-from proxy.model import Placement, Policy
+from proxy.dispatch import Assignment, Desk
+from proxy.model import Outcome, Placement, Policy
 from proxy.routing.curves import Curves
 
 
@@ -47,9 +48,7 @@ def test_the_first_requests_are_watched_from_when_they_come() -> None:
     assert regimes(rig) == [BASELINE]
 
 
-@pytest.mark.parametrize(
-    "stop", [lambda desk: desk.pin(SPECULATIVE), lambda desk: desk.drain(BASELINE, draining=True)]
-)
+@pytest.mark.parametrize("stop", [lambda desk: desk.pin(SPECULATIVE), lambda desk: desk.drain(BASELINE, draining=True)])
 def test_a_pin_or_a_lost_backend_makes_an_end_of_watching_and_nothing_turns(stop: Callable[[Desk], None]) -> None:
     rig = opened(slower=1.0, seconds=3)
     stop(rig.desk)
@@ -66,6 +65,21 @@ def test_who_was_favoured_first_and_is_full_is_left() -> None:
         rig.place()
     rig.poll(SPECULATIVE, 8, slower=1.0, seconds=5)
     assert regimes(rig) == [BASELINE]
+
+
+@pytest.mark.parametrize(("a_second", "tried"), [(4, 0), (12, 1)])
+def test_where_the_first_one_cannot_carry_the_demand_the_one_that_nobody_has_seen_is_tried_once(
+    a_second: int, tried: int
+) -> None:
+    rig = LearningRig(Policy.CONSOLIDATE, FLAT, placement=Placement.SHARED)
+    gone: deque[Assignment] = deque()
+    for _ in range(100):
+        gone.extend(rig.place() for _ in range(a_second))
+        while a_second == 4 and len(gone) > 40:
+            rig.desk.settle(gone.popleft(), Outcome.FINISHED)
+        rig.poll(SPECULATIVE, rig.desk.backend(SPECULATIVE).book.in_flight, slower=0.6)
+    assert regimes(rig) == [BASELINE][:tried]
+    assert rig.desk.learning is not None and rig.desk.learning.tries.made == 1 + tried
 
 
 @pytest.mark.parametrize("curves", [FLAT, CURVES])

@@ -24,6 +24,7 @@ from proxy.model import (
 )
 from proxy.routing import consolidate, learned, opening, trying
 from proxy.routing.curves import ContextCurves
+from proxy.routing.delays import MAX_LISTED
 from proxy.routing.demand import BYTES_PER_TOKEN, DEMAND_S
 from proxy.routing.deviation import Deviation, Standing
 from proxy.routing.gain import best_gain
@@ -32,7 +33,7 @@ from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
 from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
 from proxy.routing.rules import Rules
-from proxy.routing.trying import KEEPS, LEAST_HELD, Tries, Try
+from proxy.routing.trying import CAUTION, KEEPS, LEAST_HELD, Tries, Try
 from proxy.state.backend import Backend
 
 # On shared GPUs corrections wait until the demand is known, four of its time constants after the start: a change of the
@@ -188,9 +189,12 @@ class Learning:
         foretold = trying.foretold(here, in_flight)
         if learner.known_s(role.other, foretold) is not None or not trying.alike(self._measured_of(role)):
             return None
-        area_s = self._area_s(now_s)
+        area_s, unseen = self._area_s(now_s), not learner.knows(role.other)
         calm = not self.tries.made or trying.is_lull(in_flight, foretold)
-        if not calm or not self.tries.due(there / here - 1.0, now_s, area_s, foretold):
+        regret = 0.0 if unseen else there / here - 1.0  # what nobody has seen is foretold by nothing
+        due = calm and self.tries.due(regret, now_s, area_s, foretold)
+        hopeless = self.tries.made == 1 and unseen and self._foretold(regime, now_s, caution=0.0)[0] >= MAX_LISTED
+        if not due and not hopeless:
             return None
         self.tries.begin(role.other, foretold, now_s, area_s)
         return role.other
@@ -244,9 +248,9 @@ class Learning:
         variance = learner.variance(role, max(1.0, LEAST_HELD * this.foretold), now_s)
         return trying.is_clear(log(ours.tok_s(n) / theirs.tok_s(n)), variance)
 
-    def _foretold(self, regime: Regime, now_s: float) -> tuple[float, float]:
+    def _foretold(self, regime: Regime, now_s: float, caution: float = CAUTION) -> tuple[float, float]:
         """How many the favoured role and the other one would hold in flight, by what was learned up to now."""
-        asked = trying.asked(regime.demand, now_s - self._began_s)
+        asked = trying.asked(regime.demand, now_s - self._began_s, caution)
         by = replace(self.measured, curves=self.learner.corrected)
         first, second = consolidate.expected(by, regime.demand, asked)
         return (first, second) if regime.role is SPECULATIVE else (second, first)

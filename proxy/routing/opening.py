@@ -1,5 +1,5 @@
-"""Who is favoured first on shared GPUs where curves do not tell, and when that turns out wrong: the trial that begins with
-the first request.
+"""Who is favoured first on shared GPUs where curves do not tell, and when that turns out wrong: the trial that begins
+with the first request.
 
 Nobody is there yet who could be held up, so that it costs next to nothing: what a change costs are those who must run
 out beside the others, and after six seconds at six tenths of capacity these are dozens. Trials in a crowd are in

@@ -154,10 +154,10 @@ def foretold(held: float, in_flight: int) -> float:
     return max(1.0, in_flight, min(held, MOST_GROWTH * in_flight + SOME))
 
 
-def asked(demand: Demand, lasted_s: float) -> float:
-    """The demand, tok/s, where requests have come for `lasted_s`: what it seems to be, and its standard deviation some
-    times."""
+def asked(demand: Demand, lasted_s: float, caution: float = CAUTION) -> float:
+    """The demand, tok/s, where requests have come for `lasted_s`: what it seems to be, and so many times its standard
+    deviation."""
     begun = 1.0 - exp(-lasted_s / DEMAND_S)  # the smoothed one began with nothing
     tok_s = demand.lasting_tok_s if lasted_s > 4.0 * DEMAND_S else demand.tok_s / max(begun, 1e-3)
     requests = tok_s / max(1.0, demand.answer_tokens) * min(lasted_s, 2.0 * DEMAND_S)
-    return tok_s * (1.0 + CAUTION / sqrt(max(1.0, requests)))
+    return tok_s * (1.0 + caution / sqrt(max(1.0, requests)))

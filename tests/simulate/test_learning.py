@@ -106,10 +106,10 @@ def test_steps_with_prompts_in_them_and_steps_left_out_lead_nobody_astray(prior:
     assert found.regret(FIRST, LAST) <= 0.04
 
 
-@pytest.mark.parametrize("curve", [KIMI, "seed"])
-def test_on_shared_gpus_the_better_role_is_found_under_load_though_curves_show_no_gain(curve: str) -> None:
-    found = compared(Study(curve, 0.3, flat, placement=Placement.SHARED), 1, LAST)
-    assert curve == "seed" or found.unlearned(FIRST, LAST) > 0.5  # there the first one is the better
+@pytest.mark.parametrize(("curve", "load"), [(KIMI, 0.3), ("seed", 0.3), (KIMI, 0.6), ("seed", 0.6)])
+def test_on_shared_gpus_the_better_role_is_found_under_load_though_curves_show_no_gain(curve: str, load: float) -> None:
+    found = compared(Study(curve, load, flat, placement=Placement.SHARED), 1, LAST)
+    assert curve == "seed" or found.unlearned(FIRST, LAST) > 0.3  # there the baseline is the better
     assert found.regret(0, FIRST) <= 0.15
     assert found.regret(FIRST, LAST) <= 0.05
 
