@@ -33,6 +33,15 @@ def test_evidence_is_believed_within_some_looks() -> None:
     assert belief.line(5.0).at(0, 4.0) == pytest.approx(0.4, abs=0.02)
 
 
+def test_a_line_goes_on_as_the_one_under_it_where_nothing_is_known_and_says_there_what_it_knows() -> None:
+    under, belief = Belief(), Belief()
+    fed(under, 40.0, 0.7, 5)
+    fed(belief, 2.0, 0.4, 5)
+    line = belief.line(5.0, under.line(5.0))
+    assert line.at(0, 2.0) == pytest.approx(0.4, abs=0.03)
+    assert line.at(0, 40.0) > belief.line(5.0).at(0, 40.0) + 0.5
+
+
 def test_neighbours_follow_most_and_distant_ones_little() -> None:
     belief = Belief()
     fed(belief, 4.0, 0.4, 5)

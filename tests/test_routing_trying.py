@@ -1,10 +1,10 @@
 """When the other role is tried: seldom, at a bounded cost, and only where curves do not tell."""
 
 from itertools import pairwise
-from math import inf, log
+from math import inf
 
 import pytest
-from fakes.speeds import TABLES, Table, bucket, curves, of_both
+from fakes.speeds import Table, of_both
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +12,6 @@ from proxy.model import SPECULATIVE, Demand, EngineLoad
 from proxy.routing.belief import SETTLED_VARIANCE
 from proxy.routing.learner import Learner, Look
 from proxy.routing.trying import (
-    ALIKE,
     CLEAR,
     LASTS_S,
     LONGEST_WAIT_S,
@@ -20,7 +19,6 @@ from proxy.routing.trying import (
     MOST_SHARE,
     WAIT_S,
     Tries,
-    alike,
     asked,
     foretold,
     is_clear,
@@ -120,17 +118,6 @@ def test_a_clear_difference_needs_less_evidence() -> None:
     assert not is_clear(1e3, inf)
 
 
-@given(TABLES)
-def test_equal_curves_tell_nothing(table: Table) -> None:
-    assert alike(bucket(table, table))
-
-
-def test_curves_that_differ_anywhere_tell_something() -> None:
-    assert alike(bucket({**FLAT, 64: 900.0 * (1.0 + 0.9 * ALIKE)}, FLAT))
-    assert not alike(bucket({**FLAT, 64: 900.0 * (1.0 + 1.3 * ALIKE)}, FLAT))
-    assert not alike(bucket(None, FLAT))
-
-
 @given(st.floats(0.0, 1e9), st.integers(0, 10_000))
 def test_no_prediction_lets_a_trial_fill_up_without_bound(held: float, in_flight: int) -> None:
     assert max(1, in_flight) <= foretold(held, in_flight) <= max(1.0, 2.0 * in_flight + 16.0)
@@ -165,9 +152,3 @@ def test_a_favoured_backend_that_tells_its_steps_must_have_shown_them_alone() ->
     assert not shows(learner, SPECULATIVE, 40)
     side.alone = None
     assert not shows(learner, SPECULATIVE, 4)
-
-
-def test_curves_of_one_context_alone_are_compared() -> None:
-    both = curves(bucket(FLAT, FLAT, 1024), bucket({1: 80.0}, {1: 40.0}, 32768))
-    assert [alike(each) for each in both.contexts] == [True, False]
-    assert log(80.0 / 40.0) > ALIKE

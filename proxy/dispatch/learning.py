@@ -31,6 +31,7 @@ from proxy.routing.gain import best_gain
 from proxy.routing.harm import Harm, choice_of, is_choice
 from proxy.routing.held import Held
 from proxy.routing.learner import Answer, Learner, Look
+from proxy.routing.likeness import alike
 from proxy.routing.probing import DEAR_S, SHARED_DEAR_S, Probes
 from proxy.routing.rules import Rules
 from proxy.routing.trying import CAUTION, KEEPS, LEAST_HELD, Tries, Try
@@ -187,7 +188,7 @@ class Learning:
             return None
         here, there = self._foretold(regime, now_s)
         foretold = trying.foretold(here, in_flight)
-        if learner.known_s(role.other, foretold) is not None or not trying.alike(self._measured_of(role)):
+        if learner.known_s(role.other, foretold) is not None or not alike(self._measured_of(role)):
             return None
         area_s, unseen = self._area_s(now_s), not learner.knows(role.other)
         calm = not self.tries.made or trying.is_lull(in_flight, foretold)

@@ -72,15 +72,19 @@ class Bin:
 
 
 class Line(NamedTuple):
-    """The line through all evidence, made by `Belief.line`."""
+    """The line through all evidence, made by `Belief.line`. It rests on another one (`under`), or on the measured
+    curve."""
 
     places: Sequence[tuple[int, float]]
     pulls: Sequence[float]
+    under: "Line | None" = None
 
     def at(self, bucket: int, n: float) -> float:
         """ln(seconds for a token by those of the curve) with so many in flight."""
         ln_n = log(n)
         pulled = sum(pull * _kernel(bucket, ln_n, *place) for place, pull in zip(self.places, self.pulls, strict=True))
+        if self.under is not None:
+            pulled += self.under.at(bucket, n)
         return min(MOST_LN, max(-MOST_LN, pulled))
 
     def ratio(self, bucket: int, n: float) -> float:
@@ -155,8 +159,8 @@ class Belief:
         known = (each for place, each in self.bins.items() if place.bucket == bucket and place.bin >= least)
         return min((each.variance(now_s) for each in known), default=inf)
 
-    def line(self, now_s: float) -> Line:
-        """The smooth line through what is known by now."""
+    def line(self, now_s: float, under: Line | None = None) -> Line:
+        """The smooth line through what is known by now, which elsewhere goes on as `under` does."""
         known = sorted(self.bins.items(), key=lambda item: item[1].variance(now_s))[:MOST_BINS]
         if not known:
             return NO_LINE
@@ -164,7 +168,11 @@ class Belief:
         rows = [[_kernel(*one, *other) for other in places] for one in places]
         for row, (_, each) in enumerate(known):
             rows[row][row] += each.variance(now_s)
-        return Line(places, _solved(rows, [each.ln_ratio for _, each in known]))
+        right = [
+            each.ln_ratio - (under.at(place.bucket, exp(each.ln_n)) if under is not None else 0.0)
+            for place, each in known
+        ]
+        return Line(places, _solved(rows, right), under)
 
 
 def bin_of(n: float) -> int:

@@ -19,12 +19,12 @@ from proxy.routing.contention import Alone, parted, steps
 from proxy.routing.correction import Correction
 from proxy.routing.curves import Curves, SpeedCurve
 from proxy.routing.evidence import LEAST_STEPS, Seen, Source, by_answer, by_counter, by_moments
+from proxy.routing.likeness import all_alike
 from proxy.routing.trust import Trust, tolerated
 
 # After so long without a word that can be true an engine is taken to have none, and answers speak for it.
 SILENT_S = 30.0
-# Answers of one backend are looked at so seldom at most: twenty a second tell as much as hundreds, and each look takes
-# some 15 us.
+# Answers of one backend are looked at so seldom at most: a look takes some 15 us, and twenty a second tell enough.
 ANSWERS_APART_S = 0.05
 
 # After so long without any answer that tells its tokens there is nothing to hold against an engine's word.
@@ -186,6 +186,7 @@ class Learner:
         self.changed: frozenset[Role] = frozenset()
         self._turned_at_s = float("-inf")
         self._shared = shared
+        self._alike = shared and all_alike(curves)
 
     @property
     def corrected(self) -> Curves:
@@ -293,13 +294,14 @@ class Learner:
     def turn(self, now_s: float) -> None:
         """Correct the curves by all evidence, as far as that is material; `moved` tells whose are others by much, and
         `changed` whose backend is another than it was."""
-        self.changed = frozenset(
-            role for role, side in self.sides.items() if side.belief.changed_at_s > self._turned_at_s
-        )
+        sides = self.sides.items()
+        self.changed = frozenset(role for role, side in sides if side.belief.changed_at_s > self._turned_at_s)
         self._turned_at_s = now_s
-        for side in self.sides.values():
-            side.line = side.belief.line(now_s)
-        earned = {role: (side.belief, side.line) for role, side in self.sides.items() if side.acts}
+        first, second = map(self.sides.__getitem__, ROLES)
+        second.line = second.belief.line(now_s)
+        # Where curves do not tell, what was not seen of speculation is like the other one as that was seen.
+        first.line = first.belief.line(now_s, second.line if self._alike and second.acts else None)
+        earned = {role: (side.belief, side.line) for role, side in sides if side.acts}
         self.moved = self.correction.follow(earned)
 
     def knows(self, role: Role) -> bool:

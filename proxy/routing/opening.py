@@ -10,7 +10,8 @@ from proxy.model import SPECULATIVE, Role
 from proxy.routing.curves import Curves
 from proxy.routing.delays import MAX_LISTED
 from proxy.routing.demand import DEMAND_S
-from proxy.routing.trying import KEEPS, alike
+from proxy.routing.likeness import all_alike
+from proxy.routing.trying import KEEPS
 
 # It is watched for so long. Afterwards the demand is known, and curves as corrected decide as they do ever after.
 OPENS_S = 4.0 * DEMAND_S
@@ -25,7 +26,7 @@ def first_role(curves: Curves) -> Role | None:
     the curve of which less is known. That of the baseline is taken as measured until it is seen: what is found to be
     slower than that is left for it. The other way round the baseline would have to be left for what nobody has seen, in
     a crowd."""
-    return SPECULATIVE if all(map(alike, curves.contexts)) else None
+    return SPECULATIVE if all_alike(curves) else None
 
 
 def is_worse(held: tuple[float, float], slower: float, variance: float) -> bool:

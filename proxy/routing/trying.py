@@ -7,18 +7,13 @@ is there who could be held up, is in opening.py.
 """
 
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, inf, sqrt
 from typing import NamedTuple
 
 from proxy.model import Demand, Role
 from proxy.routing.belief import SETTLED_VARIANCE
-from proxy.routing.curves import ContextCurves
 from proxy.routing.demand import DEMAND_S
 from proxy.routing.learner import Learner
-
-# Measured speeds that differ by no more anywhere say nothing of which is the better backend. Where they do it is left
-# to them: with right curves a trial cost up to 89 % in the first 500 requests, and showed what was known.
-ALIKE = 0.10
 
 # After the first trial one is made again only where by now it is predicted to hold at most so much more in flight.
 MOST_REGRET = 0.10
@@ -132,15 +127,6 @@ def is_over(this: Try, in_flight: int, now_s: float) -> bool:
 def is_clear(difference: float, variance: float) -> bool:
     """Whether a speed that differs from the other one's by so much, in ln, is known well enough to choose."""
     return variance <= SETTLED_VARIANCE or CLEAR * CLEAR * variance <= difference * difference
-
-
-def alike(context: ContextCurves) -> bool:
-    """Whether measured speeds do not set the two backends apart."""
-    one, other = context.speculative, context.baseline
-    if one is None or other is None:
-        return False
-    counts = (point.in_flight for curve in (one, other) for point in curve.points)
-    return all(abs(log(one.tok_s(n) / other.tok_s(n))) <= ALIKE for n in counts)
 
 
 def is_lull(in_flight: int, foretold: float) -> bool:
