@@ -199,7 +199,6 @@ class Demand(NamedTuple):
     looked_at_s: float = float("-inf")
     flown: float = 0.0
     due_at_s: float = float("inf")  # since when each look has found a change due
-    needed_at_s: float = float("inf")  # when the favoured role was last the better one; unknown since it changed
 
 
 NO_DEMAND = Demand()

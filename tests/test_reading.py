@@ -223,7 +223,9 @@ def test_a_role_that_the_past_alone_keeps_is_told_with_why(rig: Rig) -> None:
     by_curves(rig, Placement.SHARED)
     rig.assign()
     assert told(rig).favour == Favour()
-    demand = rig.desk.regime.demand._replace(peak_tok_s=1e6, excess=1e6)
+    demand = rig.desk.regime.demand
+    demand = demand._replace(peak_tok_s=1e6, excess=1e6)
+    demand = demand._replace(answer_tokens=4.0, lasting_tok_s=demand.tok_s, lasted_s=300.0)  # of many, so well known
     since_s = rig.now_s - 2.0 * rig.desk.rules.dwell_s
     rig.desk.regime = rig.desk.regime._replace(role=Role.BASELINE, since_s=since_s, demand=demand)
     found = told(rig).favour

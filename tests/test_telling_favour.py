@@ -49,6 +49,7 @@ def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
         (Why.DWELL, "and takes over in 40 s at the earliest, since the last change is too young."),
         (Why.DUE, "and takes over once that has lasted for a second."),
         (Why.COST, "but a change would cost more than it saves."),
+        (Why.DOUBT, "but the demand may yet turn out to be one for which it would not."),
         (Why.LITTLE, "would serve the demand of the last minutes hardly sooner"),
         (Why.LITTLE, "too little for a change."),
         (Why.TRIAL, "New requests go to baseline, favoured for 5 min for a while to see how fast it is."),

@@ -8,7 +8,7 @@ from math import exp, inf, sqrt
 
 from proxy.model import BASELINE, SPECULATIVE, Costs, Demand, LoadSnapshot, Placement, Reason, Regime, Role
 from proxy.routing.delays import MAX_LISTED
-from proxy.routing.demand import PEAK_S
+from proxy.routing.demand import DEMAND_S, PEAK_S
 from proxy.routing.lasting import POISSON_SPREAD, lasting
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.rules import Rules
@@ -18,14 +18,25 @@ LOOK_S = 0.25
 
 # A change is made when it has been due at every look for so long. A request is in the demand before its engine has
 # taken it, and taken back when that calls it wrong, which engines do within some hundredths of a second: without, a
-# burst of such requests would turn the role for a minute. It is nothing beside the time constants of the demand.
-STANDS_S = 1.0
+# burst of such requests would turn the role for a minute. Each quarter of a second lets a tenth more pile up in a rise.
+STANDS_S = 0.75
 
 # The other one must hold fewer by so much: less is within what a measurement is off, and a change is a risk.
 MIN_GAIN = 0.02
 
 # The demand is reckoned to last so long: what a change saves in this time must be more than it costs.
 LASTS_S = 600.0
+
+# The other one must be no worse for any demand that the mean may stand for: from so many standard deviations below it
+# to so many above. Above is further, since a mean lags behind a rise. Where speeds cross twice, a rise that was on its
+# way through a hump turned the role to one that was the slower where it ended.
+BELOW, ABOVE = 1.0, 3.0
+
+# Time constant at which what speaks against a change is forgotten while the other one is the better for the demand that
+# lasts. A rush that nobody could carry adds up, within a minute, what a calm takes hours to pay back, and the next one
+# as much again: that long they must not cost those who come in the calm. Forgotten so, twice as much holds off a change
+# for three and a half minutes more. With half of this time rushes each half an hour were followed to and fro.
+CALM_S = 300.0
 
 # A burst is more in flight than so many times the spread of a count above what the demand explains, and the other role
 # must then hold fewer by a tenth: what one count tells is rough, and bursts that pass must change nothing.
@@ -65,81 +76,66 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
     of late; and whether the favoured role is to change now, with `smoothed` sequences in flight.
 
     Within LOOK_S of the last look nothing is made of it. The dwell must have passed, and the change have been due for
-    STANDS_S, see `_due`. What was before may be forgotten, see `forgets`.
+    STANDS_S, see `_due`.
     """
     elapsed_s = now_s - demand.looked_at_s
     if rules.paces is None or not demand.tok_s or elapsed_s < LOOK_S:
         return demand, False
-    passed, due_at_s = elapsed_s < inf, demand.due_at_s
+    due_at_s, passed = demand.due_at_s, elapsed_s < inf
     if passed:
         demand = lasting(demand, elapsed_s)
-    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, _, _, _, needed_at_s = demand
-    speculates = regime.role is SPECULATIVE
-    first, second = rules.paces.at_context(context)
-    both = (first, second) if speculates else (second, first)
-    asked, prompts = loaded(both[0], demand), prompt / tok_s
-    here, there = both[0].alone(asked, prompts), both[1].alone(asked, prompts)
+    both = _here_first(rules.paces.at_context(demand.context_tokens), regime.role)
+    asked = loaded(both[0], demand)
+    peak, excess = demand.peak_tok_s, demand.excess
     if passed:
-        left = exp(-elapsed_s / PEAK_S)
-        peak *= left
-        excess = excess * left + (here - there if speculates else there - here) * elapsed_s
-    peak = max(asked, peak)
-    needed_at_s = needed_at_s if here >= (1.0 + MIN_GAIN) * there and needed_at_s < inf else now_s
-    forgotten = forgets(needed_at_s, now_s)
-    if forgotten:
-        peak, excess = asked, max(0.0, excess) if speculates else min(0.0, excess)
-    demand = Demand(
-        tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, now_s, needed_at_s=needed_at_s
-    )
-    again = forgotten or due_at_s < inf
-    if now_s - regime.since_s < rules.dwell_s or not _due(
-        regime, demand, both, asked, (here, there), smoothed, again=again
-    ):
+        here, there = held(both, demand, asked)
+        sign = 1.0 if regime.role is SPECULATIVE else -1.0
+        calm = sign * excess < 0.0 and here >= (1.0 + MIN_GAIN) * there
+        peak *= exp(-elapsed_s / PEAK_S)
+        excess = excess * exp(-elapsed_s / (CALM_S if calm else PEAK_S)) + sign * (here - there) * elapsed_s
+    demand = demand._replace(peak_tok_s=max(asked, peak), excess=excess, looked_at_s=now_s, flown=0.0, due_at_s=inf)
+    if now_s - regime.since_s < rules.dwell_s or not _due(regime, demand, both, smoothed, stands=due_at_s < inf):
         return demand, False
     due_at_s = min(due_at_s, now_s)
-    if now_s - due_at_s < STANDS_S:
-        return demand._replace(due_at_s=due_at_s), False
-    return demand, True
+    return demand._replace(due_at_s=due_at_s), now_s - due_at_s >= STANDS_S
 
 
-def forgets(needed_at_s: float, now_s: float) -> bool:
-    """Whether what was before says nothing any more for the favoured role: for PEAK_S each look has found the other one
-    the better by MIN_GAIN for the demand that lasts. A rush that nobody could carry adds up, within a minute, what a
-    calm takes hours to pay back; that long it must not cost those who come in the calm."""
-    return now_s - needed_at_s >= PEAK_S
-
-
-def _due(  # noqa: PLR0917 - a look makes it
-    regime: Regime,
-    demand: Demand,
-    both: tuple[Paces, Paces],
-    asked: float,
-    held: tuple[float, float],
-    smoothed: float,
-    *,
-    again: bool,
-) -> bool:
-    """Whether a change pays (see `_pays`): by the demand that lasts, which is `asked` and with which the favoured one
-    and the other would hold so many; or by the number in flight of this moment, see `crowding`. It is `again` where the
-    last look has found so, or what was before is forgotten: a new height of demand is one for a moment only, since the
-    mean falls until the next comes.
+def _due(regime: Regime, demand: Demand, both: tuple[Paces, Paces], smoothed: float, *, stands: bool) -> bool:
+    """Whether a change pays (see `_pays`) by the demand that lasts, or by the number in flight of this moment (see
+    `crowding`). One that `stands`, due at the last look, still is while the other one is better by as much: a new
+    height of demand is one for a moment only, since the mean falls until the next comes.
     """
-    here, there = held
-    role = regime.role
-    if (
-        again and here >= MAX_LISTED and there >= MAX_LISTED
-    ):  # two queues without end speak against nothing found before
-        return True
-    if here >= (1.0 + MIN_GAIN) * there and _pays(
-        role, demand, asked, here - there, smoothed * there, LASTS_S, again=again
-    ):
-        return True
-    burst, prompts = crowding(both[0], regime.held, demand), demand.prompt_tok_s / demand.tok_s
-    if burst <= asked:
-        return False
-    here, there = both[0].alone(burst, prompts), both[1].alone(burst, prompts)
-    gains = here >= (1.0 + BURST_GAIN) * there
-    return gains and _pays(role, demand, burst, here - there, smoothed * there, BURST_LASTS_S, again=again)
+    asked, burst = loaded(both[0], demand), crowding(both[0], regime.held, demand)
+    firm = is_firm(both, demand, asked)
+    claims = [(asked, MIN_GAIN, LASTS_S)] if firm else []
+    if burst > (asked if firm else reach(demand, asked)[1]):
+        claims.append((burst, BURST_GAIN, BURST_LASTS_S))
+    for tok_s, gain, lasts_s in claims:
+        here, there = held(both, demand, tok_s)
+        better = 0.0 < (1.0 + gain) * there <= here
+        if better and (stands or _pays(regime.role, demand, tok_s, here - there, smoothed * there, lasts_s)):
+            return True
+    return False
+
+
+def is_firm(both: tuple[Paces, Paces], demand: Demand, asked: float) -> bool:
+    """Whether the second one is no worse at either end of what the demand may be."""
+    (low, low_there), (high, high_there) = (held(both, demand, tok_s) for tok_s in reach(demand, asked))
+    return low >= low_there and high >= high_there
+
+
+def reach(demand: Demand, asked: float) -> tuple[float, float]:
+    """Between what the demand may lie of which `asked` is the mean so far. That is known as well as a count of the
+    requests that come in twice its time constant, less where they come in bursts."""
+    bursts = max(1.0, demand.spread / POISSON_SPREAD)
+    deviation = sqrt(asked * max(demand.answer_tokens, 1.0) * bursts / (2.0 * max(demand.lasted_s, DEMAND_S)))
+    return max(0.0, asked - BELOW * deviation), asked + ABOVE * deviation
+
+
+def held(both: tuple[Paces, Paces], demand: Demand, tok_s: float) -> tuple[float, float]:
+    """How many would be in flight on each if it served `tok_s` alone, with prompts like those of `demand`."""
+    prompts = demand.prompt_tok_s / demand.tok_s
+    return both[0].alone(tok_s, prompts), both[1].alone(tok_s, prompts)
 
 
 def expected(rules: Rules, demand: Demand, asked: float) -> tuple[float, float]:
@@ -154,10 +150,9 @@ def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
     """`demand` as it is to be seen after `left` has lost the favour: with as many in flight as the other one would
     hold. Those that still run out where they were would be taken for demand."""
     if rules.paces is None or not demand.tok_s:
-        return demand._replace(needed_at_s=inf)
-    here, there = _here_first(rules.paces.at_context(demand.context_tokens), left)
-    held = there.alone(loaded(here, demand), demand.prompt_tok_s / demand.tok_s)
-    return demand._replace(held=held, needed_at_s=inf)
+        return demand
+    both = _here_first(rules.paces.at_context(demand.context_tokens), left)
+    return demand._replace(held=held(both, demand, loaded(both[0], demand))[1], due_at_s=inf)
 
 
 def crowding(here: Paces, held: float, demand: Demand) -> float:
@@ -168,25 +163,21 @@ def crowding(here: Paces, held: float, demand: Demand) -> float:
 
 
 def _pays(  # noqa: PLR0917 - a look makes it
-    role: Role, demand: Demand, asked: float, fewer: float, waits: float, lasts_s: float, *, again: bool
+    role: Role, demand: Demand, asked: float, fewer: float, waits: float, lasts_s: float
 ) -> bool:
     """Whether a change from `role` to the other one pays which would hold so many fewer while `asked` are asked for,
     for `lasts_s`.
 
     What is saved must be more than the change costs: while those in flight run out, each of their tokens waits for a
-    step of the other backend too (`waits`: their number times that of those in flight there). Unless the last look has
-    found it so and this one does `again`, or what was before is forgotten, the other one would also have saved as much
-    over the last half hour, or there was never as much demand and it does not come and go: to be caught by the next
-    rise on who cannot carry it costs more than a calm saves.
+    step of the other backend too (`waits`: their number times that of those in flight there). And unless the one in
+    favour cannot give what is asked for, the other one would also have saved as much of late, or there was never as
+    much demand and it does not come and go: to be caught by the next rise on who cannot carry it costs more than a calm
+    saves.
     """
-    if fewer <= 0.0:
-        return False
     cost = waits * demand.answer_tokens / asked
     if fewer * lasts_s <= cost:
         return False
-    if again or fewer >= MAX_LISTED:  # the one in favour cannot give what is asked for
-        return True
-    if asked >= demand.peak_tok_s and demand.spread <= RESTLESS * POISSON_SPREAD:
+    if fewer >= MAX_LISTED or (asked >= demand.peak_tok_s and demand.spread <= RESTLESS * POISSON_SPREAD):
         return True
     return (demand.excess if role is SPECULATIVE else -demand.excess) > cost
 

@@ -10,9 +10,7 @@ DEMAND_S = 15.0
 
 # Time constant at which what happened is forgotten: the highest demand, and who would have served it all sooner. Load
 # that rises again and again is remembered from one rise to the next. What a rush has added up may be far more than a
-# calm pays back in that time; so it is also forgotten whole once the favoured one was not needed for so long, see
-# `forgets` in consolidate.py. After a day's end the night is served by who serves it sooner, half an hour after the
-# means have come down, whatever the day was.
+# calm pays back in that time; so a calm forgets it sooner, see `CALM_S` in consolidate.py.
 PEAK_S = 1800.0
 
 # Bytes of a request's body for a token of its context: English and code in JSON.
@@ -72,7 +70,6 @@ def withdrawn(
             peak_tok_s=_lowered(demand, peak_tok_s, less),
             spread=demand.spread,
             excess=demand.excess,
-            needed_at_s=demand.needed_at_s,
         )
     share, lasted_s = less / tok_s, demand.lasted_s
     context = max(0.0, demand.context_tokens + (demand.context_tokens - traits.prompt_bytes / BYTES_PER_TOKEN) * share)

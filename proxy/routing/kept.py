@@ -8,7 +8,7 @@ from math import inf, log
 from typing import NamedTuple
 
 from proxy.model import SPECULATIVE, Demand, Regime
-from proxy.routing.consolidate import LASTS_S, MIN_GAIN, RESTLESS, loaded
+from proxy.routing.consolidate import CALM_S, LASTS_S, MIN_GAIN, RESTLESS, is_firm, loaded
 from proxy.routing.delays import MAX_LISTED
 from proxy.routing.demand import PEAK_S
 from proxy.routing.lasting import POISSON_SPREAD
@@ -20,8 +20,9 @@ class Why(StrEnum):
 
     TRIAL = "trial"  # the role is favoured for a while to see how fast it is
     LITTLE = "little"  # the other one would hold hardly fewer
+    DOUBT = "doubt"  # the demand may still be one that is served sooner here
     DWELL = "dwell"  # the last change is too young
-    DUE = "due"  # nothing, and it must be seen for a second
+    DUE = "due"  # nothing, and it must be seen for a moment
     COST = "cost"  # it would cost more than it saves
     PAST = "past"  # the demand of the last half hour was served sooner here
 
@@ -41,13 +42,14 @@ def kept(rules: Rules, regime: Regime, now_s: float) -> Kept | None:
     if rules.paces is None or not demand.tok_s:
         return None
     first, second = rules.paces.at_context(demand.context_tokens)
-    here, there = (first, second) if regime.role is SPECULATIVE else (second, first)
+    here, there = both = (first, second) if regime.role is SPECULATIVE else (second, first)
     asked, prompts = loaded(here, demand), demand.prompt_tok_s / demand.tok_s
     mine, others = here.alone(asked, prompts), there.alone(asked, prompts)
     if mine <= others:
         return None
-    if mine < (1.0 + MIN_GAIN) * others:
-        return Kept(Why.LITTLE)
+    little = mine < (1.0 + MIN_GAIN) * others
+    if little or not is_firm(both, demand, asked):
+        return Kept(Why.LITTLE if little else Why.DOUBT)
     fewer, cost = mine - others, regime.smoothed * others * demand.answer_tokens / asked
     if fewer * LASTS_S <= cost:
         return Kept(Why.COST)
@@ -69,7 +71,9 @@ def _pays_in_s(demand: Demand, asked: float, fewer: float, cost: float, excess: 
         faded_s = PEAK_S * log(peak / asked) if peak > asked else 0.0
     if excess > cost:
         return 0.0
-    # What the other one would have saved moves towards what such a half hour saves, as the time before is forgotten.
-    saves = PEAK_S * fewer
-    saved_s = PEAK_S * log((saves - excess) / (saves - cost)) if saves > cost else inf
+    # What speaks for this one is outweighed first, and then as much saved as a change costs. Both move towards what the
+    # demand comes to in the time that is remembered.
+    balanced_s = CALM_S * log(1.0 + max(0.0, -excess) / (CALM_S * fewer))
+    saves, saved = PEAK_S * fewer, max(0.0, excess)
+    saved_s = balanced_s + PEAK_S * log((saves - saved) / (saves - cost)) if saves > cost else inf
     return min(faded_s, saved_s)

@@ -27,7 +27,7 @@ def lasting(demand: Demand, elapsed_s: float) -> Demand:
 
     By chance: of requests that come at random, or of these, where they were seen to come in bursts.
     """
-    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s, flown, _, needed = demand
+    tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s, flown, _ = demand
     since_s = max(lasted_s, DEMAND_S)
     left = exp(-elapsed_s / since_s)
     flying = flown / elapsed_s
@@ -40,6 +40,4 @@ def lasting(demand: Demand, elapsed_s: float) -> Demand:
     if square > LEAP * LEAP * max(POISSON_SPREAD, spread):
         mean, lasted_s = tok_s, DEMAND_S
     spread += (square - spread) * (1.0 - exp(-elapsed_s / LONGEST_S))
-    return Demand(
-        tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s, needed_at_s=needed
-    )
+    return Demand(tok_s, context, answer, held, peak, prompt, mean, lasted_s, spread, excess, looked_at_s)

@@ -49,6 +49,8 @@ def _until(favour: Favour) -> str:
             return f"and takes over {earliest}, since the last change is too young"
         case "due":
             return "and takes over once that has lasted for a second"
+        case "doubt":
+            return "but the demand may yet turn out to be one for which it would not"
         case "cost":
             return "but a change would cost more than it saves"
         case _:

@@ -84,40 +84,39 @@ class PlainDesk:
             more = here.alone(asked, prompts) - there.alone(asked, prompts)
             faded = exp(-elapsed_s / PEAK_S)
             signed = more if before.role is SPECULATIVE else -more
-            excess = demand.excess * faded + signed * elapsed_s
+            calm = here.alone(asked, prompts) >= 1.02 * there.alone(asked, prompts) and demand.excess * signed < 0.0
+            excess = demand.excess * (exp(-elapsed_s / 300.0) if calm else faded) + signed * elapsed_s
             demand = demand._replace(peak_tok_s=max(asked, demand.peak_tok_s * faded), excess=excess)
-            ours, theirs = here.alone(asked, prompts), there.alone(asked, prompts)
-            if demand.needed_at_s == inf or ours < 1.02 * theirs:
-                demand = demand._replace(needed_at_s=now_s)
-            forgotten = now_s - demand.needed_at_s >= PEAK_S
-            if forgotten:
-                excess = max(0.0, excess) if before.role is SPECULATIVE else min(0.0, excess)
-                demand = demand._replace(peak_tok_s=asked, excess=excess)
-            again = forgotten or demand.due_at_s < inf
+            stands = demand.due_at_s < inf
+            bursts = max(1.0, 4.0 * demand.spread)
+            off = (asked * max(demand.answer_tokens, 1.0) * bursts / (2.0 * max(demand.lasted_s, DEMAND_S))) ** 0.5
+            ends = (max(0.0, asked - off), asked + 3.0 * off)
+            firm = all(here.alone(end, prompts) >= there.alone(end, prompts) for end in ends)
             chance = (before.held * max(1.0, 4.0 * demand.spread)) ** 0.5
             burst = here.demand_of(before.held - 1.5 * chance) * here.decoding(demand.prompt_tok_s)
             owed = excess if before.role is SPECULATIVE else -excess
             restless = demand.spread > 0.5
             for tok_s, least, lasts_s in ((asked, 1.02, 600.0), (burst, 1.1, 120.0)):
-                if tok_s < asked or not tok_s:
+                if not tok_s or (tok_s is burst and tok_s <= (asked if firm else ends[1])):
+                    continue
+                if tok_s is asked and not firm:
                     continue
                 ours, theirs = here.alone(tok_s, prompts), there.alone(tok_s, prompts)
                 costs = smoothed * theirs * demand.answer_tokens / tok_s
                 highest = tok_s >= demand.peak_tok_s and not restless
-                wise = again or owed > costs or highest or ours - theirs >= 512
+                wise = owed > costs or highest or ours - theirs >= 512
                 saves = (ours - theirs) * lasts_s > costs
-                pays = pays or (wise and saves and ours >= least * theirs)
-            pays = pays or (again and min(one.alone(asked, prompts) for one in (here, there)) >= 512)
+                pays = pays or (0.0 < least * theirs <= ours and (stands or (wise and saves)))
             settled = there.alone(asked, prompts)
             may = pays and now_s - before.since_s >= self.dwell_s
             due_at_s = min(demand.due_at_s, now_s) if may else inf
-            pays = now_s - due_at_s >= 1.0
+            pays = now_s - due_at_s >= 0.75
             demand = demand._replace(due_at_s=inf if pays else due_at_s)
         thresholds = rules.effective_policy is Policy.THRESHOLD and (to_baseline or to_speculative)
         role, since_s = before.role, before.since_s
         if now_s - before.since_s >= self.dwell_s and (thresholds or pays):
             if self.consolidates:
-                demand = demand._replace(held=settled, needed_at_s=inf)
+                demand = demand._replace(held=settled)
             role, since_s = role.other, now_s
             self.switches.append(role)
         self.regime = Regime(role, since_s, smoothed, now_s, in_flight, demand)
