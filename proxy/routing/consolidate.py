@@ -158,8 +158,8 @@ def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
 def crowding(here: Paces, held: float, demand: Demand) -> float:
     """The least demand, tok/s, at which so many in flight are no more than chance, where requests come as they did. It
     tells of a steep rise before the mean does, when those that came are already there."""
-    spread = sqrt(held * max(1.0, demand.spread / POISSON_SPREAD))
-    return here.demand_of(held - BURST_SPREADS * spread) * here.decoding(demand.prompt_tok_s)
+    spreads = BURST_SPREADS * sqrt(max(1.0, demand.spread / POISSON_SPREAD))
+    return here.demand_of(held, spreads) * here.decoding(demand.prompt_tok_s)
 
 
 def _pays(  # noqa: PLR0917 - a look makes it

@@ -8,6 +8,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
+from math import sqrt
+from typing import NamedTuple
 
 from proxy.routing.curves import SpeedCurve
 from proxy.routing.delays import MAX_KEPT, MAX_LISTED
@@ -30,10 +33,11 @@ _HEAVY = 1e200
 
 @dataclass(frozen=True, slots=True)
 class Paces:
-    """One backend's pace by demand. `tok_s` are demands, rising, and `held` how many sequences are in flight in the
-    mean at each. `most_tok_s` is what the backend gave with the most in flight that was measured. With any number
-    beyond no more is counted on: to a speed that it reached before, and lost, it does not come back under a
-    queue. `prefill_tok_s` are the prompt tokens a second that it takes in, None where that is not known."""
+    """One backend's pace by demand. `tok_s` are demands, rising, `held` how many sequences are in flight in the mean at
+    each, and `spread` the standard deviation of that number. `most_tok_s` is what the backend gave with the most in
+    flight that was measured. With any number beyond no more is counted on: to a speed that it reached before, and lost,
+    it does not come back under a queue. `prefill_tok_s` are the prompt tokens a second that it takes in, None where
+    that is not known."""
 
     curve: SpeedCurve
     prefill_tok_s: float | None = None
@@ -41,6 +45,7 @@ class Paces:
     most_tok_s: float = field(init=False, repr=False, compare=False)
     tok_s: tuple[float, ...] = field(init=False, repr=False, compare=False)
     held: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    spread: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         last = min(MAX_LISTED, max(1, int(self.curve.points[-1].in_flight)))
@@ -50,7 +55,9 @@ class Paces:
         object.__setattr__(self, "lone_s", 1.0 / speeds[0])
         object.__setattr__(self, "most_tok_s", most)
         object.__setattr__(self, "tok_s", asked)
-        object.__setattr__(self, "held", tuple(mean_held(speeds, tok_s) for tok_s in asked))
+        counts = [count(speeds, tok_s) for tok_s in asked]
+        object.__setattr__(self, "held", tuple(each.mean for each in counts))
+        object.__setattr__(self, "spread", tuple(each.spread for each in counts))
 
     def at_demand(self, tok_s: float) -> float:
         """Seconds between two tokens of a sequence while requests that come at random ask for `tok_s` a second.
@@ -67,8 +74,8 @@ class Paces:
             return held[-1] * (most - asked[-1]) / (most - tok_s) / tok_s
         if place == 1:
             return held[1] / asked[1]
-        below, count = asked[place - 1], held[place - 1]
-        return (count + (held[place] - count) * (tok_s - below) / (asked[place] - below)) / tok_s
+        below, fewer = asked[place - 1], held[place - 1]
+        return (fewer + (held[place] - fewer) * (tok_s - below) / (asked[place] - below)) / tok_s
 
     def decoding(self, prompt_tok_s: float) -> float:
         """The share of the time that is left to decode in where so many tokens of prompts are read a second."""
@@ -83,33 +90,51 @@ class Paces:
         pace_s = self.at_demand(asked)
         return min(MAX_LISTED, asked * pace_s) if pace_s < OVERLOADED_S else MAX_LISTED * asked / self.most_tok_s
 
-    def demand_of(self, held: float) -> float:
-        """The demand, tok/s, at which so many sequences are in flight in the mean: the inverse of `at_demand`."""
-        counts, asked, most = self.held, self.tok_s, self.most_tok_s
+    def demand_of(self, held: float, spreads: float = 0.0) -> float:
+        """The demand, tok/s, at which so many sequences are in flight in the mean, the inverse of `at_demand`; or at
+        which as many are so many spreads of the number in flight above it: the least that explains them."""
+        asked, most = self.tok_s, self.most_tok_s
+        counts: Sequence[float] = self.held
+        if spreads:
+            above = (mean + spreads * wide for mean, wide in zip(self.held, self.spread, strict=True))
+            counts = list(accumulate(above, max))  # past a cliff numbers swing less
         place = bisect_left(counts, held)
         if place == 0:
             return 0.0
         if place == LISTED:
             return most - (most - asked[-1]) * counts[-1] / held
-        below, count = asked[place - 1], counts[place - 1]
-        return below + (asked[place] - below) * (held - count) / (counts[place] - count)
+        below, fewer = asked[place - 1], counts[place - 1]
+        return below + (asked[place] - below) * (held - fewer) / (counts[place] - fewer)
 
 
-def mean_held(speeds: Sequence[float], tok_s: float) -> float:
-    """How many are in flight in the mean where `speeds` are those of 1, 2, ... sequences, the last that of any more.
+class Count(NamedTuple):
+    """How many sequences are in flight at any moment: mean and standard deviation."""
 
-    The chance of n is as tok_s^n / (X(1) X(2) ... X(n)), however long answers are, since all in flight share alike.
+    mean: float
+    spread: float
+
+
+def count(speeds: Sequence[float], tok_s: float) -> Count:
+    """How many are in flight where requests that come at random ask for `tok_s` a second and `speeds` are those of 1,
+    2, ... sequences, the last that of any more.
+
+    The chance of n is as tok_s^n / (X(1) X(2) ... X(n)), however long answers are, since all in flight share alike. The
+    less an engine gains by one more, the wider the number swings: near the most that it gives, by as much as its mean.
     """
-    weight, total, counted, most = 1.0, 1.0, 0.0, speeds[-1]
+    weight, total, counted, squared, most = 1.0, 1.0, 0.0, 0.0, speeds[-1]
     for n, speed in enumerate(speeds, 1):
         weight *= tok_s / speed
-        total, counted = total + weight, counted + n * weight
+        part = n * weight
+        total, counted, squared = total + weight, counted + part, squared + n * part
         if total > _HEAVY:
-            weight, total, counted = weight / total, 1.0, counted / total
+            weight, total, counted, squared = weight / total, 1.0, counted / total, squared / total
     # All beyond the last: a geometric series.
-    left = 1.0 - tok_s / most
-    beyond = weight * (1.0 - left) / left
-    return (counted + beyond * (len(speeds) + 1.0 / left)) / (total + beyond)
+    left, last = 1.0 - tok_s / most, len(speeds)
+    beyond, further = weight * (1.0 - left) / left, 1.0 / left
+    total += beyond
+    mean = (counted + beyond * (last + further)) / total
+    square = (squared + beyond * (last * last + 2.0 * last * further + (2.0 - left) * further * further)) / total
+    return Count(mean, sqrt(max(0.0, square - mean * mean)))
 
 
 @lru_cache(maxsize=MAX_KEPT)
