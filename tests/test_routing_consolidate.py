@@ -1,7 +1,7 @@
 """Policy `consolidate`: who is favoured at what demand, how seldom that changes, and what never happens."""
 
 from itertools import pairwise
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 
 import pytest
 from fakes.speeds import TABLES, Table, any_curves, bucket, curves, of_both, speed_curve
@@ -24,10 +24,10 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing.consolidate import CALM_S, LOOK_S, MIN_GAIN, STANDS_S, first_role, reach
+from proxy.routing.consolidate import CALM_S, LOOK_S, MIN_GAIN, STANDS_S, crowding, deviation, first_role, reach
 from proxy.routing.curves import Curves
 from proxy.routing.demand import DEMAND_S, PEAK_S, arrived
-from proxy.routing.lasting import LONGEST_S
+from proxy.routing.lasting import LONGEST_S, POISSON_SPREAD
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
@@ -427,6 +427,27 @@ CROSSED = of_both({1: 60.0, 16: 320.0}, {1: 40.0, 16: 640.0, 64: 1600.0})
 def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 20.0) -> Regime:
     """So many in flight where little was asked for until now."""
     return Regime(SPECULATIVE, since_s, 2.0, 0.0, held, Demand(tok_s, 1024.0, 256.0, 0.2))
+
+
+@settings(max_examples=300)
+@given(any_curves(), st.sampled_from(ROLES), st.floats(1.0, 6000.0), st.floats(0.0, 60.0), st.floats(0.0, 4.0))
+def test_a_number_that_chance_makes_of_the_demand_there_is_comes_to_no_burst(
+    measured: Curves, role: Role, tok_s: float, held: float, spread: float
+) -> None:
+    rules, demand = shared(measured), lasted(tok_s, LONGEST_S, spread=spread)
+    assert rules.paces is not None
+    first, second = rules.paces.at_context(1024.0)
+    here = first if role is SPECULATIVE else second
+    swings = sqrt(max(1.0, spread / POISSON_SPREAD))
+    burst = crowding(here, held, demand, tok_s)
+    assert burst == (0.0 if held <= here.at_most(tok_s + deviation(demand, tok_s), swings) else here.demand_of(held))
+
+
+def test_near_the_most_that_an_engine_gives_chance_fills_it_further() -> None:
+    rising, near = Paces(speed_curve({1: 40.0, 64: 2560.0})), Paces(speed_curve({1: 40.0, 8: 250.0, 64: 300.0}))
+    demand = lasted(240.0, LONGEST_S)
+    assert crowding(rising, 20.0, demand, 240.0) == pytest.approx(800.0, rel=0.01)
+    assert crowding(near, 20.0, demand, 240.0) == 0.0
 
 
 def test_more_in_flight_than_chance_explains_change_the_role_at_once() -> None:

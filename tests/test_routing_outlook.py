@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proxy.model import Demand
 from proxy.routing.delays import MAX_LISTED, Delays, delays
 from proxy.routing.outlook import MAX_LOADED, MOST_LOADED, Outlook, costs_of, divided, outlook
-from proxy.routing.paces import count
+from proxy.routing.paces import mean_held
 
 DEMANDS = st.builds(Demand, st.floats(0.0, 1e5), prompt_tok_s=st.floats(0.0, 1e7))
 SPEEDS = st.lists(st.floats(1.0, 5000.0), min_size=1, max_size=40)
@@ -46,7 +46,7 @@ def test_many_at_once_cost_as_much_as_one_after_the_other(
 def test_each_state_costs_what_follows_from_its_neighbours(speeds: list[float], loaded: float) -> None:
     """One more delays itself and all others until the next change, and is then one more in the state that follows."""
     tok_s = loaded * speeds[-1]
-    ahead, held = costs_of(speeds, tok_s, 0.0), count(speeds, tok_s).mean
+    ahead, held = costs_of(speeds, tok_s, 0.0), mean_held(speeds, tok_s)
     before = 0.0
     for n in range(len(speeds) + 20):
         speed = speeds[min(n, len(speeds)) - 1] if n else 0.0
@@ -59,7 +59,7 @@ def test_a_second_without_a_token_costs_the_wait_of_all_and_what_comes_meanwhile
     speeds: list[float], loaded: float, read: float
 ) -> None:
     tok_s, stall_s = loaded * speeds[-1], read / max(speeds)
-    ahead, held = costs_of(speeds, tok_s, stall_s), count(speeds, tok_s).mean
+    ahead, held = costs_of(speeds, tok_s, stall_s), mean_held(speeds, tok_s)
     decoding = costs_of(speeds, tok_s, 0.0)
     for n in range(1, len(speeds) + 20):
         waited = n - held + tok_s * decoding.added(n, 1)
@@ -84,8 +84,8 @@ def test_no_other_division_of_the_demand_holds_much_fewer_in_flight(
     assert 0.0 <= theirs <= second[-1]
     part = (ours + theirs) * share
     assume(part < MAX_LOADED * first[-1] and ours + theirs - part < MAX_LOADED * second[-1])
-    other = count(first, part).mean + count(second, ours + theirs - part).mean
-    assert count(first, ours).mean + count(second, theirs).mean <= 1.1 * other
+    other = mean_held(first, part) + mean_held(second, ours + theirs - part)
+    assert mean_held(first, ours) + mean_held(second, theirs) <= 1.1 * other
 
 
 @pytest.mark.parametrize("asked", [0.5, 0.9, 5.0])

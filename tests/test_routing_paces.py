@@ -1,36 +1,36 @@
 """The pace under a demand that comes at random: the mean number in flight, and overload where nothing gives as much."""
 
+from bisect import bisect_left
 from itertools import pairwise
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 
 import pytest
 from fakes.speeds import TABLES, speed_curve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.routing.paces import OVERLOADED_S, Paces, paces
+from proxy.routing.paces import OVERLOADED_S, RARELY, Paces, paces
 
 DEMANDS = st.floats(0.0, 6000.0)
 
 
-def number_held(measured: Paces, last: int, tok_s: float) -> tuple[float, float]:
-    """Mean and deviation by the chances of 0, 1, 2, ... in flight, each added up until it hardly counts."""
+def chances_held(measured: Paces, last: int, tok_s: float) -> list[float]:
+    """The chances of 0, 1, 2, ... in flight, each until it hardly counts."""
     logs, n = [0.0], 0
     while n < last or logs[-1] > max(logs) - 40.0:
         n += 1
         logs.append(logs[-1] + log(tok_s / (measured.curve.tok_s(n) if n <= last else measured.most_tok_s)))
     chances = [exp(each - max(logs)) for each in logs]
-    mean = sum(n * chance for n, chance in enumerate(chances)) / sum(chances)
-    return mean, sqrt(sum((n - mean) ** 2 * chance for n, chance in enumerate(chances)) / sum(chances))
+    return [chance / sum(chances) for chance in chances]
 
 
 @given(TABLES, st.integers(1, 55))
 def test_so_many_are_in_flight_as_requests_hold_that_come_at_random(table: dict[float, float], place: int) -> None:
     measured = Paces(speed_curve(table))
     tok_s = measured.tok_s[place]
-    expected, spread = number_held(measured, max(1, int(max(table))), tok_s)
+    chances = chances_held(measured, max(1, int(max(table))), tok_s)
+    expected = sum(n * chance for n, chance in enumerate(chances))
     assert measured.held[place] == pytest.approx(expected, rel=1e-6)
-    assert measured.spread[place] == pytest.approx(spread, rel=1e-5)
     assert measured.at_demand(tok_s) == pytest.approx(expected / tok_s, rel=1e-6)
 
 
@@ -48,24 +48,33 @@ def test_the_demand_of_a_number_in_flight_is_the_one_that_holds_it(table: dict[f
     assert measured.at_demand(tok_s) * tok_s == pytest.approx(held, rel=1e-3)
 
 
-@given(TABLES, st.integers(1, 60), st.floats(0.1, 4.0))
-def test_a_crowd_is_explained_by_the_least_demand_at_which_it_is_no_rarer(
-    table: dict[float, float], place: int, spreads: float
+@given(TABLES, st.integers(1, 55))
+def test_more_are_in_flight_than_the_crowd_once_in_so_many_moments(table: dict[float, float], place: int) -> None:
+    measured = Paces(speed_curve(table))
+    chances = chances_held(measured, max(1, int(max(table))), measured.tok_s[place])
+    crowd = measured.crowd[place]
+    assert sum(chances[int(crowd) + 2 :]) <= 1.0001 / RARELY
+    assert sum(chances[max(0, int(crowd)) :]) >= 0.9999 / RARELY
+
+
+def test_the_less_one_more_gains_the_further_the_number_swings() -> None:
+    each = Paces(speed_curve({1: 10.0, 512: 5120.0}))
+    place = bisect_left(each.held, 100.0)
+    assert each.crowd[place] == pytest.approx(each.held[place] + 3.8 * sqrt(each.held[place]), rel=0.02)
+    queue = Paces(speed_curve({1: 100.0, 64: 100.0}))
+    assert queue.at_most(90.0, 1.0) == pytest.approx(log(1.0 / RARELY) / log(0.9), rel=0.1)
+    assert queue.at_most(99.99, 1.0) == pytest.approx(log(1.0 / RARELY) / log(0.9999), rel=0.1)
+    assert queue.at_most(100.0, 1.0) == inf
+
+
+@given(TABLES, st.lists(DEMANDS, min_size=2, max_size=10), st.floats(1.0, 5.0))
+def test_chance_makes_as_many_of_more_demand_and_of_bursts(
+    table: dict[float, float], demands: list[float], swings: float
 ) -> None:
     measured = Paces(speed_curve(table))
-    crowd = measured.held[place] + spreads * measured.spread[place]
-    told = measured.demand_of(crowd, spreads)
-    assert told <= measured.tok_s[place] * (1.0 + 1e-9)
-    before = [at for at, tok_s in enumerate(measured.tok_s) if tok_s < told * (1.0 - 1e-9)]
-    assert all(measured.held[at] + spreads * measured.spread[at] <= crowd * (1.0 + 1e-9) for at in before)
-
-
-def test_a_number_swings_as_by_chance_alone_where_each_is_served_at_the_same_pace_and_by_itself_near_the_most() -> None:
-    each = Paces(speed_curve({1: 10.0, 512: 5120.0}))
-    for place in (8, 16, 24):
-        assert each.spread[place] == pytest.approx(sqrt(each.held[place]), rel=0.01)
-    queue = Paces(speed_curve({1: 100.0, 64: 100.0}))
-    assert queue.spread[60] == pytest.approx(queue.held[60], rel=0.01)
+    found = [measured.at_most(demand, 1.0) for demand in sorted(demands)]
+    assert all(one <= other + 1e-9 for one, other in pairwise(found))
+    assert all(many <= measured.at_most(demand, swings) for demand, many in zip(sorted(demands), found, strict=True))
 
 
 def test_nothing_in_flight_is_no_demand() -> None:

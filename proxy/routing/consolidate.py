@@ -38,9 +38,9 @@ BELOW, ABOVE = 1.0, 3.0
 # for three and a half minutes more. With half of this time rushes each half an hour were followed to and fro.
 CALM_S = 300.0
 
-# A burst is more in flight than so many times the spread of a count above what the demand explains, and the other role
-# must then hold fewer by a tenth: what one count tells is rough, and bursts that pass must change nothing.
-BURST_SPREADS, BURST_GAIN = 1.5, 0.10
+# With more in flight than chance explains the other role must hold fewer by a tenth: what one count tells is rough, and
+# bursts that pass must change nothing.
+BURST_GAIN = 0.10
 
 # A burst is reckoned to last two dwells. Under steady load, chance alone brings such counts within minutes, and a
 # change for what they save in ten cost up to 14 % of a run.
@@ -105,7 +105,8 @@ def _due(regime: Regime, demand: Demand, both: tuple[Paces, Paces], smoothed: fl
     `crowding`). One that `stands`, due at the last look, still is while the other one is better by as much: a new
     height of demand is one for a moment only, since the mean falls until the next comes.
     """
-    asked, burst = loaded(both[0], demand), crowding(both[0], regime.held, demand)
+    asked = loaded(both[0], demand)
+    burst = crowding(both[0], regime.held, demand, asked)
     firm = is_firm(both, demand, asked)
     claims = [(asked, MIN_GAIN, LASTS_S)] if firm else []
     if burst > (asked if firm else reach(demand, asked)[1]):
@@ -125,11 +126,16 @@ def is_firm(both: tuple[Paces, Paces], demand: Demand, asked: float) -> bool:
 
 
 def reach(demand: Demand, asked: float) -> tuple[float, float]:
-    """Between what the demand may lie of which `asked` is the mean so far. That is known as well as a count of the
-    requests that come in twice its time constant, less where they come in bursts."""
+    """Between what the demand may lie of which `asked` is the mean so far."""
+    off = deviation(demand, asked)
+    return max(0.0, asked - BELOW * off), asked + ABOVE * off
+
+
+def deviation(demand: Demand, asked: float) -> float:
+    """The standard deviation of the mean so far. It is known as well as a count of the requests that come in twice its
+    time constant, less where they come in bursts."""
     bursts = max(1.0, demand.spread / POISSON_SPREAD)
-    deviation = sqrt(asked * max(demand.answer_tokens, 1.0) * bursts / (2.0 * max(demand.lasted_s, DEMAND_S)))
-    return max(0.0, asked - BELOW * deviation), asked + ABOVE * deviation
+    return sqrt(asked * max(demand.answer_tokens, 1.0) * bursts / (2.0 * max(demand.lasted_s, DEMAND_S)))
 
 
 def held(both: tuple[Paces, Paces], demand: Demand, tok_s: float) -> tuple[float, float]:
@@ -155,11 +161,14 @@ def settled(rules: Rules, left: Role, demand: Demand) -> Demand:
     return demand._replace(held=held(both, demand, loaded(both[0], demand))[1], due_at_s=inf)
 
 
-def crowding(here: Paces, held: float, demand: Demand) -> float:
-    """The least demand, tok/s, at which so many in flight are no more than chance, where requests come as they did. It
-    tells of a steep rise before the mean does, when those that came are already there."""
-    spreads = BURST_SPREADS * sqrt(max(1.0, demand.spread / POISSON_SPREAD))
-    return here.demand_of(held, spreads) * here.decoding(demand.prompt_tok_s)
+def crowding(here: Paces, held: float, demand: Demand, asked: float) -> float:
+    """The demand, tok/s, that so many in flight come to; 0 where chance alone can make as many of `asked`, as requests
+    came so far. It tells of a steep rise before the mean does, when those that came are already there."""
+    share = here.decoding(demand.prompt_tok_s)
+    likely = (asked + deviation(demand, asked)) / share
+    if held <= here.at_most(likely, sqrt(max(1.0, demand.spread / POISSON_SPREAD))):
+        return 0.0
+    return here.demand_of(held) * share
 
 
 def _pays(  # noqa: PLR0917 - a look makes it

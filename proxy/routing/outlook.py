@@ -13,7 +13,7 @@ from math import exp, floor, log
 from proxy.model import Demand
 from proxy.routing.curves import LEAST, MOST
 from proxy.routing.delays import MAX_LISTED, Delays
-from proxy.routing.paces import count
+from proxy.routing.paces import mean_held
 
 # The demand is taken for less than it seems: half of it costs hardly anything, a tenth too much can fill a backend past
 # the point where its speed falls. Exact on every shipped curve; the smoothed demand itself is off by a tenth or so.
@@ -103,7 +103,7 @@ def divided(first: Sequence[float], second: Sequence[float], tok_s: float) -> tu
     for _ in range(_ROUNDS):
         step = (high - low) / _SHARES
         tried = [low + place * step for place in range(_SHARES + 1)]
-        best = min(tried, key=lambda part: count(first, part).mean + count(second, tok_s - part).mean)
+        best = min(tried, key=lambda part: mean_held(first, part) + mean_held(second, tok_s - part))
         low, high = max(low, best - step), min(high, best + step)
     return best, tok_s - best
 
@@ -121,7 +121,7 @@ def costs_of(speeds: Sequence[float], tok_s: float, stall_s: float) -> Outlook:
     speed(n) D(n - 1). That is solved upwards from none in flight to the likeliest state and downwards from the many,
     where speed is constant and D a straight line; the other way round an error would grow. A second in which none gains
     a token loses speed(n) tokens, each of them worth D(n - 1)."""
-    held, reach = count(speeds, tok_s).mean, len(speeds)
+    held, reach = mean_held(speeds, tok_s), len(speeds)
     rise = 1.0 / (speeds[-1] - tok_s)
     costs = [0.0] * reach
     cost = rise * (reach - 1) + (speeds[-1] * rise - held) * rise

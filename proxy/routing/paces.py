@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
-from math import sqrt
-from typing import NamedTuple
+from math import exp, inf, log
 
 from proxy.routing.curves import SpeedCurve
 from proxy.routing.delays import MAX_KEPT, MAX_LISTED
@@ -27,6 +26,10 @@ LISTED = 64
 # less is more than a backend can give anyway.
 _LEAST_SHARE = 0.02
 
+# Moments in one of which more are in flight than `crowd` by chance. It is another number every ten or twenty seconds, so
+# that this is once a day or two.
+RARELY = 10_000.0
+
 # Weights beyond this are scaled down, long before a float ends.
 _HEAVY = 1e200
 
@@ -34,10 +37,10 @@ _HEAVY = 1e200
 @dataclass(frozen=True, slots=True)
 class Paces:
     """One backend's pace by demand. `tok_s` are demands, rising, `held` how many sequences are in flight in the mean at
-    each, and `spread` the standard deviation of that number. `most_tok_s` is what the backend gave with the most in
-    flight that was measured. With any number beyond no more is counted on: to a speed that it reached before, and lost,
-    it does not come back under a queue. `prefill_tok_s` are the prompt tokens a second that it takes in, None where
-    that is not known."""
+    each, and `crowd` how many there are more than by chance once in RARELY moments. `most_tok_s` is what the backend
+    gave with the most in flight that was measured. With any number beyond no more is counted on: to a speed that it
+    reached before, and lost, it does not come back under a queue. `prefill_tok_s` are the prompt tokens a second that
+    it takes in, None where that is not known."""
 
     curve: SpeedCurve
     prefill_tok_s: float | None = None
@@ -45,7 +48,7 @@ class Paces:
     most_tok_s: float = field(init=False, repr=False, compare=False)
     tok_s: tuple[float, ...] = field(init=False, repr=False, compare=False)
     held: tuple[float, ...] = field(init=False, repr=False, compare=False)
-    spread: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    crowd: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         last = min(MAX_LISTED, max(1, int(self.curve.points[-1].in_flight)))
@@ -55,9 +58,8 @@ class Paces:
         object.__setattr__(self, "lone_s", 1.0 / speeds[0])
         object.__setattr__(self, "most_tok_s", most)
         object.__setattr__(self, "tok_s", asked)
-        counts = [count(speeds, tok_s) for tok_s in asked]
-        object.__setattr__(self, "held", tuple(each.mean for each in counts))
-        object.__setattr__(self, "spread", tuple(each.spread for each in counts))
+        object.__setattr__(self, "held", tuple(mean_held(speeds, tok_s) for tok_s in asked))
+        object.__setattr__(self, "crowd", tuple(most_held(speeds, tok_s) for tok_s in asked))
 
     def at_demand(self, tok_s: float) -> float:
         """Seconds between two tokens of a sequence while requests that come at random ask for `tok_s` a second.
@@ -74,8 +76,8 @@ class Paces:
             return held[-1] * (most - asked[-1]) / (most - tok_s) / tok_s
         if place == 1:
             return held[1] / asked[1]
-        below, fewer = asked[place - 1], held[place - 1]
-        return (fewer + (held[place] - fewer) * (tok_s - below) / (asked[place] - below)) / tok_s
+        below, count = asked[place - 1], held[place - 1]
+        return (count + (held[place] - count) * (tok_s - below) / (asked[place] - below)) / tok_s
 
     def decoding(self, prompt_tok_s: float) -> float:
         """The share of the time that is left to decode in where so many tokens of prompts are read a second."""
@@ -90,51 +92,66 @@ class Paces:
         pace_s = self.at_demand(asked)
         return min(MAX_LISTED, asked * pace_s) if pace_s < OVERLOADED_S else MAX_LISTED * asked / self.most_tok_s
 
-    def demand_of(self, held: float, spreads: float = 0.0) -> float:
-        """The demand, tok/s, at which so many sequences are in flight in the mean, the inverse of `at_demand`; or at
-        which as many are so many spreads of the number in flight above it: the least that explains them."""
-        asked, most = self.tok_s, self.most_tok_s
-        counts: Sequence[float] = self.held
-        if spreads:
-            above = (mean + spreads * wide for mean, wide in zip(self.held, self.spread, strict=True))
-            counts = list(accumulate(above, max))  # past a cliff numbers swing less
+    def demand_of(self, held: float) -> float:
+        """The demand, tok/s, at which so many sequences are in flight in the mean: the inverse of `at_demand`."""
+        counts, asked, most = self.held, self.tok_s, self.most_tok_s
         place = bisect_left(counts, held)
         if place == 0:
             return 0.0
         if place == LISTED:
             return most - (most - asked[-1]) * counts[-1] / held
-        below, fewer = asked[place - 1], counts[place - 1]
-        return below + (asked[place] - below) * (held - fewer) / (counts[place] - fewer)
+        below, count = asked[place - 1], counts[place - 1]
+        return below + (asked[place] - below) * (held - count) / (counts[place] - count)
+
+    def at_most(self, tok_s: float, swings: float) -> float:
+        """How many are in flight where requests ask for `tok_s`, but for one in RARELY moments; infinite where that is
+        more than the backend gives. Where they come in bursts the number swings so many times as far."""
+        asked, last = self.tok_s, LISTED - 1
+        if tok_s <= 0.0 or tok_s >= self.most_tok_s:
+            return 0.0 if tok_s <= 0.0 else inf
+        place, part, grown = min(bisect_left(asked, tok_s), last), 1.0, 1.0
+        if tok_s > asked[last]:  # as a queue grows
+            grown = (self.most_tok_s - asked[last]) / (self.most_tok_s - tok_s)
+        else:
+            part = (tok_s - asked[place - 1]) / (asked[place] - asked[place - 1])
+        mean, crowd = (each[place - 1] + part * (each[place] - each[place - 1]) for each in (self.held, self.crowd))
+        return grown * (mean + swings * max(0.0, crowd - mean))
 
 
-class Count(NamedTuple):
-    """How many sequences are in flight at any moment: mean and standard deviation."""
+def mean_held(speeds: Sequence[float], tok_s: float) -> float:
+    """How many are in flight in the mean where `speeds` are those of 1, 2, ... sequences, the last that of any more.
 
-    mean: float
-    spread: float
-
-
-def count(speeds: Sequence[float], tok_s: float) -> Count:
-    """How many are in flight where requests that come at random ask for `tok_s` a second and `speeds` are those of 1,
-    2, ... sequences, the last that of any more.
-
-    The chance of n is as tok_s^n / (X(1) X(2) ... X(n)), however long answers are, since all in flight share alike. The
-    less an engine gains by one more, the wider the number swings: near the most that it gives, by as much as its mean.
+    The chance of n is as tok_s^n / (X(1) X(2) ... X(n)), however long answers are, since all in flight share alike.
     """
-    weight, total, counted, squared, most = 1.0, 1.0, 0.0, 0.0, speeds[-1]
+    weight, total, counted, most = 1.0, 1.0, 0.0, speeds[-1]
     for n, speed in enumerate(speeds, 1):
         weight *= tok_s / speed
-        part = n * weight
-        total, counted, squared = total + weight, counted + part, squared + n * part
+        total, counted = total + weight, counted + n * weight
         if total > _HEAVY:
-            weight, total, counted, squared = weight / total, 1.0, counted / total, squared / total
+            weight, total, counted = weight / total, 1.0, counted / total
     # All beyond the last: a geometric series.
-    left, last = 1.0 - tok_s / most, len(speeds)
-    beyond, further = weight * (1.0 - left) / left, 1.0 / left
-    total += beyond
-    mean = (counted + beyond * (last + further)) / total
-    square = (squared + beyond * (last * last + 2.0 * last * further + (2.0 - left) * further * further)) / total
-    return Count(mean, sqrt(max(0.0, square - mean * mean)))
+    left = 1.0 - tok_s / most
+    beyond = weight * (1.0 - left) / left
+    return (counted + beyond * (len(speeds) + 1.0 / left)) / (total + beyond)
+
+
+def most_held(speeds: Sequence[float], tok_s: float) -> float:
+    """How many are in flight at most but for one in RARELY moments, by the chances of `mean_held`.
+
+    Where each is served at the same pace that is some spreads of a count above the mean. The less an engine gains by
+    one more the further the number swings, near the most that it gives to many times the mean.
+    """
+    if not tok_s:
+        return 0.0
+    logs = list(accumulate((log(tok_s / speed) for speed in speeds), initial=0.0))
+    likeliest = max(logs)
+    added = list(accumulate(exp(each - likeliest) for each in logs))
+    ratio = tok_s / speeds[-1]
+    beyond = exp(logs[-1] - likeliest) * ratio / (1.0 - ratio)
+    seldom = (added[-1] + beyond) / RARELY
+    if beyond > seldom:  # a geometric series
+        return len(speeds) + log(seldom / beyond) / log(ratio)
+    return float(bisect_left(added, added[-1] + beyond - seldom))
 
 
 @lru_cache(maxsize=MAX_KEPT)

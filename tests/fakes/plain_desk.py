@@ -92,7 +92,9 @@ class PlainDesk:
             off = (asked * max(demand.answer_tokens, 1.0) * bursts / (2.0 * max(demand.lasted_s, DEMAND_S))) ** 0.5
             ends = (max(0.0, asked - off), asked + 3.0 * off)
             firm = all(here.alone(end, prompts) >= there.alone(end, prompts) for end in ends)
-            burst = here.demand_of(before.held, 1.5 * bursts**0.5) * here.decoding(demand.prompt_tok_s)
+            share = here.decoding(demand.prompt_tok_s)
+            rare = before.held > here.at_most((asked + off) / share, bursts**0.5)
+            burst = here.demand_of(before.held) * share if rare else 0.0
             owed = excess if before.role is SPECULATIVE else -excess
             restless = demand.spread > 0.5
             for tok_s, least, lasts_s in ((asked, 1.02, 600.0), (burst, 1.1, 120.0)):
