@@ -26,8 +26,8 @@ LISTED = 64
 # less is more than a backend can give anyway.
 _LEAST_SHARE = 0.02
 
-# Moments in one of which more are in flight than `crowd` by chance. It is another number every ten or twenty seconds, so
-# that this is once a day or two.
+# By chance more are in flight than `crowd` in one of so many moments. It is another number every ten or twenty seconds,
+# so that this is once a day or two.
 RARELY = 10_000.0
 
 # Weights beyond this are scaled down, long before a float ends.
