@@ -27,8 +27,8 @@ LISTED = 64
 _LEAST_SHARE = 0.02
 
 # By chance more are in flight than `crowd` in one of so many moments. It is another number every ten or twenty seconds,
-# so that this is once a day or two.
-RARELY = 10_000.0
+# so that this is once in half a day.
+RARELY = 3000.0
 
 # Weights beyond this are scaled down, long before a float ends.
 _HEAVY = 1e200
