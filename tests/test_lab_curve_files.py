@@ -219,6 +219,17 @@ def test_a_broken_file_is_refused_with_its_name_and_the_mend(
     assert "mend: " in refused.value.message
 
 
+def test_a_misspelt_arm_is_an_error_and_not_an_unknown_speed(tmp_path: Path) -> None:
+    whole = {"concurrency": 8, "spec": 300.0, "baseline": 310.0}
+    for point, told in (
+        ({"concurrency": 1, "speculative": 72.5, "baseline": 60.0}, "'speculative' and no 'spec'"),
+        ({"concurrency": 1, "spec": 72.5, "base": 60.0}, "'base' and no 'baseline'"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            _read(tmp_path, [point, whole])
+    _read(tmp_path, [{"concurrency": 1, "baseline": 60.0, "baseline_ttft_ms": 30.0}, whole])
+
+
 @pytest.mark.parametrize("text", ["[]", "3", "null", '{"speed": 1}'])
 def test_json_that_is_no_curve_is_refused_with_an_example(tmp_path: Path, text: str) -> None:
     (tmp_path / "other.json").write_text(text)

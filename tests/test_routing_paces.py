@@ -52,7 +52,7 @@ def test_the_demand_of_a_number_in_flight_is_the_one_that_holds_it(table: dict[f
 def test_more_are_in_flight_than_the_crowd_once_in_so_many_moments(table: dict[float, float], place: int) -> None:
     measured = Paces(speed_curve(table))
     chances = chances_held(measured, max(1, int(max(table))), measured.tok_s[place])
-    crowd = measured.crowd[place]
+    crowd = measured.crowd(place)
     assert sum(chances[int(crowd) + 2 :]) <= 1.0001 / RARELY
     assert sum(chances[max(0, int(crowd)) :]) >= 0.9999 / RARELY
 
@@ -60,7 +60,7 @@ def test_more_are_in_flight_than_the_crowd_once_in_so_many_moments(table: dict[f
 def test_the_less_one_more_gains_the_further_the_number_swings() -> None:
     each = Paces(speed_curve({1: 10.0, 512: 5120.0}))
     place = bisect_left(each.held, 100.0)
-    assert each.crowd[place] == pytest.approx(each.held[place] + 3.5 * sqrt(each.held[place]), rel=0.02)
+    assert each.crowd(place) == pytest.approx(each.held[place] + 3.5 * sqrt(each.held[place]), rel=0.02)
     queue = Paces(speed_curve({1: 100.0, 64: 100.0}))
     assert queue.at_most(90.0, 1.0) == pytest.approx(log(1.0 / RARELY) / log(0.9), rel=0.1)
     assert queue.at_most(99.99, 1.0) == pytest.approx(log(1.0 / RARELY) / log(0.9999), rel=0.1)

@@ -269,6 +269,21 @@ async def test_engine_stays_silent_over_its_misses() -> None:
     assert await rig.take(0.01) == [0.01]
 
 
+@leaping
+async def test_one_standstill_puts_off_the_finding_of_the_next_by_as_much_as_it_took_to_find_and_no_more() -> None:
+    rig = SlowRig(ready=Said())
+    await rig.take(0.01)
+    assert await rig.take(4.9) == [LATE_S, 4.9]
+    assert await rig.take(4.9) == [2.0 * LATE_S, 4.9]
+
+
+@leaping
+async def test_page_that_has_become_slow_is_known_after_some_answers() -> None:
+    rig = SlowRig(ready=Said())
+    await rig.take(0.01)
+    assert [len(await rig.take(3.0)) for _ in range(4)] == [2, 2, 0, 0]
+
+
 @pytest.mark.parametrize("after_s", [1.1, 2.4, 4.9])
 @leaping
 async def test_engine_whose_page_is_always_slow_is_never_silent(after_s: float) -> None:

@@ -24,6 +24,8 @@ from proxy.model import ROLES, Role
 
 _ARM_KEYS = {Role.SPECULATIVE: "spec", Role.BASELINE: "baseline"}
 _UNTOLD = "not given"
+# What a point may have: besides the arms themselves, figures of theirs, as `spec_ttft_ms`.
+_KNOWN_KEYS = re.compile(r"concurrency|interpolated|(?:spec|baseline)(?:_.*)?")
 _EXAMPLE = '{"concurrency": 1, "spec": 80.9, "baseline": 92.7}'
 
 # Drafting steps as people write them: `num_steps 2`, `steps=4`, `num_speculative_tokens=3`, `depth 3`, `K=8`, `3/1/4`.
@@ -134,7 +136,15 @@ def _concurrency(entry: object) -> float:
 
 
 def _entry_speeds(entry: Mapping[str, Any], concurrency: float, unit: Unit) -> dict[Role, float]:
-    """What one point says, in tok/s of the whole server; a role that is null there is left out."""
+    """What one point says, in tok/s of the whole server; a role that is null there is left out, or has no key at all.
+    One that has no key beside a key that nobody knows is misspelt: left out, it would change the verdict."""
+    absent = [key for key in _ARM_KEYS.values() if key not in entry]
+    strange = [key for key in entry if not _KNOWN_KEYS.fullmatch(str(key))] if absent else []
+    if strange:
+        raise ValueError(
+            f"the point at concurrency {concurrency:g} has {strange[0]!r} and no {absent[0]!r}; mend: name it so, or give "
+            f'"{absent[0]}": null where it was not measured'
+        )
     raw = {
         role: _above_zero(entry[key], f"{key} at concurrency {concurrency:g}")
         for role, key in _ARM_KEYS.items()

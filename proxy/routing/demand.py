@@ -64,7 +64,7 @@ def withdrawn(
     less = traits.weight * tokens / DEMAND_S * left
     tok_s = demand.tok_s - less
     held, flown = _landed(demand, traits.weight * left, age_s, unseen_s)
-    if tok_s < LEFT_OVER * less:  # it was the only one, and what is left is what rounding made of it
+    if tok_s <= LEFT_OVER * less:  # it was the only one, and what is left is what rounding made of it
         return NO_DEMAND._replace(
             held=held,
             peak_tok_s=_lowered(demand, peak_tok_s, less),

@@ -26,7 +26,7 @@ LISTED = 64
 # less is more than a backend can give anyway.
 _LEAST_SHARE = 0.02
 
-# By chance more are in flight than `crowd` in one of so many moments. It is another number every ten or twenty seconds,
+# By chance more are in flight than a crowd in one of so many moments. It is another number every ten or twenty seconds,
 # so that this is once in half a day.
 RARELY = 3000.0
 
@@ -36,11 +36,10 @@ _HEAVY = 1e200
 
 @dataclass(frozen=True, slots=True)
 class Paces:
-    """One backend's pace by demand. `tok_s` are demands, rising, `held` how many sequences are in flight in the mean at
-    each, and `crowd` how many there are more than by chance once in RARELY moments. `most_tok_s` is what the backend
-    gave with the most in flight that was measured. With any number beyond no more is counted on: to a speed that it
-    reached before, and lost, it does not come back under a queue. `prefill_tok_s` are the prompt tokens a second that
-    it takes in, None where that is not known."""
+    """One backend's pace by demand. `tok_s` are demands, rising, and `held` how many sequences are in flight in the mean
+    at each. `most_tok_s` is what the backend gave with the most in flight that was measured. With any number beyond no
+    more is counted on: to a speed that it reached before, and lost, it does not come back under a queue.
+    `prefill_tok_s` are the prompt tokens a second that it takes in, None where that is not known."""
 
     curve: SpeedCurve
     prefill_tok_s: float | None = None
@@ -48,7 +47,8 @@ class Paces:
     most_tok_s: float = field(init=False, repr=False, compare=False)
     tok_s: tuple[float, ...] = field(init=False, repr=False, compare=False)
     held: tuple[float, ...] = field(init=False, repr=False, compare=False)
-    crowd: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    _speeds: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    _crowds: dict[int, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         last = min(MAX_LISTED, max(1, int(self.curve.points[-1].in_flight)))
@@ -59,7 +59,8 @@ class Paces:
         object.__setattr__(self, "most_tok_s", most)
         object.__setattr__(self, "tok_s", asked)
         object.__setattr__(self, "held", tuple(mean_held(speeds, tok_s) for tok_s in asked))
-        object.__setattr__(self, "crowd", tuple(most_held(speeds, tok_s) for tok_s in asked))
+        object.__setattr__(self, "_speeds", tuple(speeds))
+        object.__setattr__(self, "_crowds", {})
 
     def at_demand(self, tok_s: float) -> float:
         """Seconds between two tokens of a sequence while requests that come at random ask for `tok_s` a second.
@@ -114,8 +115,17 @@ class Paces:
             grown = (self.most_tok_s - asked[last]) / (self.most_tok_s - tok_s)
         else:
             part = (tok_s - asked[place - 1]) / (asked[place] - asked[place - 1])
-        mean, crowd = (each[place - 1] + part * (each[place] - each[place - 1]) for each in (self.held, self.crowd))
+        mean = self.held[place - 1] + part * (self.held[place] - self.held[place - 1])
+        crowd = self.crowd(place - 1) + part * (self.crowd(place) - self.crowd(place - 1))
         return grown * (mean + swings * max(0.0, crowd - mean))
+
+    def crowd(self, place: int) -> float:
+        """What more than are in flight, at the demand of that place, in one of RARELY moments. Reckoned when it is asked
+        for: of all places that would take longer than all else of this, and demand stays at a few."""
+        found = self._crowds.get(place)
+        if found is None:
+            found = self._crowds[place] = most_held(self._speeds, self.tok_s[place])
+        return found
 
 
 def mean_held(speeds: Sequence[float], tok_s: float) -> float:

@@ -27,7 +27,7 @@ def said(backend: Backend, now_s: float) -> str:
         said = f"{title(backend.role)} gives nothing and misses its probes{wait}"
     else:
         said = f"{title(backend.role)} has given nothing for {seconds(now_s - since_s)}{wait}"
-    return said + ("; new requests go to the other backend while that answers." if backend.silent else ".")
+    return f"{said}."
 
 
 def troubles(backends: tuple[Backend, Backend], now_s: float) -> list[Trouble]:

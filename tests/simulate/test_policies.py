@@ -75,7 +75,7 @@ def most_on_speculation_in_a_rise() -> int:
 
 def test_a_steep_rise_is_seen_before_it_has_piled_up(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = most_on_speculation_in_a_rise()
-    monkeypatch.setattr(consolidate, "BURST_SPREADS", 1e9)
+    monkeypatch.setattr(consolidate, "crowding", lambda *_: 0.0)
     assert seen < 0.75 * most_on_speculation_in_a_rise()
 
 
