@@ -43,9 +43,7 @@ def test_one_whose_probe_is_late_is_told_also_while_nobody_waits_there_but_as_no
     rig.desk.listen(backend)
     rig.desk.unanswered(backend)
     [trouble] = troubles(rig.desk.backends, rig.now_s)
-    assert trouble.message == (
-        "Baseline gives nothing and misses its probes."
-    )
+    assert trouble.message == ("Baseline gives nothing and misses its probes.")
     assert trouble.severe is False
     rig.assign(asked=BASELINE)
     [trouble] = troubles(rig.desk.backends, rig.now_s)

@@ -142,8 +142,8 @@ def _entry_speeds(entry: Mapping[str, Any], concurrency: float, unit: Unit) -> d
     strange = [key for key in entry if not _KNOWN_KEYS.fullmatch(str(key))] if absent else []
     if strange:
         raise ValueError(
-            f"the point at concurrency {concurrency:g} has {strange[0]!r} and no {absent[0]!r}; mend: name it so, or give "
-            f'"{absent[0]}": null where it was not measured'
+            f"the point at concurrency {concurrency:g} has {strange[0]!r} and no {absent[0]!r}; mend: name it so, or "
+            f'give "{absent[0]}": null where it was not measured'
         )
     raw = {
         role: _above_zero(entry[key], f"{key} at concurrency {concurrency:g}")
