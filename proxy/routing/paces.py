@@ -37,9 +37,9 @@ _HEAVY = 1e200
 @dataclass(frozen=True, slots=True)
 class Paces:
     """One backend's pace by demand. `tok_s` are demands, rising, and `held` how many sequences are in flight in the
-    mean at each. `most_tok_s` is what the backend gave with the most in flight that was measured. With any number beyond no
-    more is counted on: to a speed that it reached before, and lost, it does not come back under a queue.
-    `prefill_tok_s` are the prompt tokens a second that it takes in, None where that is not known."""
+    mean at each. `most_tok_s` is what the backend gave with the most in flight that was measured. With any number
+    beyond no more is counted on: to a speed that it reached before, and lost, it does not come back under a
+    queue. `prefill_tok_s` are the prompt tokens a second that it takes in, None where that is not known."""
 
     curve: SpeedCurve
     prefill_tok_s: float | None = None
@@ -120,8 +120,8 @@ class Paces:
         return grown * (mean + swings * max(0.0, crowd - mean))
 
     def crowd(self, place: int) -> float:
-        """More than this are in flight, at the demand of that place, in one of RARELY moments. Reckoned when it is asked
-        for: for all places that takes twice as long as all else here, and demand comes to a few of them."""
+        """More than this are in flight, at the demand of that place, in one of RARELY moments. Reckoned when asked for:
+        for all places that takes twice as long as all else here, and demand comes to a few of them."""
         found = self._crowds.get(place)
         if found is None:
             found = self._crowds[place] = most_held(self._speeds, self.tok_s[place])
