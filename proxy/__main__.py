@@ -52,7 +52,7 @@ def _add_serve(commands: Any) -> None:
     demo.add_argument(
         "--placement",
         type=Placement,
-        choices=tuple(Placement),
+        choices=tuple(map(str, Placement)),
         default=Placement.SEPARATE,
         help="shared: same GPUs",
     )

@@ -142,13 +142,26 @@ def test_what_means_nothing_is_refused_with_its_mend(
 
 
 @pytest.mark.parametrize(
-    "argv", [("--load", "0"), ("--seeds", "-1"), ("--oracles", "o9"), ("--slo-ttft", "0"), ("--aborts", "1")]
+    ("argv", "said"),
+    [
+        (("--load", "0.1,0"), "'0' is not a number above 0"),
+        (("--load", "nan"), "'nan' is not a number above 0"),
+        (("--seeds", "-1"), "'-1' is not a whole number above 0"),
+        (("--oracles", "o9"), "there is no oracle o9; mend: o1, o2, o3, or none"),
+        (("--slo-ttft", "0"), "'0' is not a number above 0"),
+        (("--aborts", "1"), "1 is not a share below 1"),
+        (("--placement", "both"), "(choose from separate, shared)"),
+    ],
 )
-def test_numbers_out_of_range_are_bad_usage(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]) -> None:
+def test_numbers_out_of_range_are_bad_usage(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], said: str
+) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["simulate", *argv])
     assert caught.value.code == 2
-    assert argv[0] in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert argv[0] in told
+    assert said in told.replace("'separate', 'shared'", "separate, shared")
 
 
 def test_rows_that_cannot_be_written_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

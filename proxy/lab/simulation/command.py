@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from proxy.errors import ConfigError
 from proxy.lab import curves
 from proxy.lab.calibration import extra
-from proxy.lab.options import words, write
+from proxy.lab.options import positive, words, write
 from proxy.lab.simulation.arms import CONTROLS, Bench, arm, names
 from proxy.lab.simulation.arrivals import OUTPUT_TOKENS, PROMPT_TOKENS, Arrivals, Sizes
 from proxy.lab.simulation.cells import ORACLES, Cell, Conduct, Row, compare
@@ -21,7 +21,7 @@ from proxy.lab.simulation.goals import Slo
 from proxy.lab.simulation.pace import paces
 from proxy.lab.simulation.plots import pictures
 from proxy.lab.simulation.rows import as_json, table
-from proxy.lab.simulation.traffic import KINDS, positive, traffic
+from proxy.lab.simulation.traffic import KINDS, traffic
 from proxy.lab.simulation.worst import summary
 from proxy.model import Placement
 
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_cells(group: argparse._ArgumentGroup) -> None:
     say = group.add_argument
     say("--curve", type=words, default=[curves.DEFAULT_CURVE], metavar="NAME[,NAME]", help="shipped, or a file")
-    say("--placement", choices=tuple(Placement), default=Placement.SEPARATE.value)
+    say("--placement", choices=tuple(map(str, Placement)), default=Placement.SEPARATE.value)
     say("--policy", type=words, default=["auto"], metavar="P[,P]", help=f"{', '.join(names())}; {_NUMBERS}")
     say("--no-controls", action="store_true", help=f"leave out what every table has beside: {', '.join(CONTROLS)}")
     say("--load", type=_loads, default=[0.1, 0.3, 0.5, 0.7], metavar="X[,X]", help="shares of capacity")
@@ -179,7 +179,7 @@ def _share(said: str) -> float:
 def _oracles(said: str) -> tuple[str, ...]:
     named = () if said == "none" else tuple(words(said))
     if unknown := set(named) - set(ORACLES):
-        raise ValueError(f"no oracle {unknown}")
+        raise argparse.ArgumentTypeError(f"there is no oracle {', '.join(sorted(unknown))}; mend: o1, o2, o3, or none")
     return named
 
 
