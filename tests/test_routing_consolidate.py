@@ -450,6 +450,19 @@ def test_near_the_most_that_an_engine_gives_chance_fills_it_further() -> None:
     assert crowding(near, 20.0, demand, 240.0) == 0.0
 
 
+def test_beyond_what_was_measured_who_fills_up_is_left_for_the_line_that_leads_higher() -> None:
+    alike = {1: 100.0, 8: 400.0}
+    for theirs, held, favoured in (
+        ({1: 80.0, 8: 402.0}, 16.0, BASELINE),
+        ({1: 80.0, 8: 402.0}, 15.0, SPECULATIVE),
+        (alike, 100.0, SPECULATIVE),
+    ):
+        regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, held, lasted(500.0, LONGEST_S))
+        assert looked(shared(of_both(alike, theirs)), regime, int(held), 0.0).role is favoured
+    regime = Regime(SPECULATIVE, -1000.0, 0.0, 0.0, 40.0, lasted(300.0, LONGEST_S, held=6.0))
+    assert looked(shared(of_both(alike, {1: 20.0, 8: 402.0})), regime, 40, 0.0).role is SPECULATIVE, "it can give that"
+
+
 def test_more_in_flight_than_chance_explains_change_the_role_at_once() -> None:
     assert looked(shared(CROSSED), crowded(4.0), 4, 0.0).role is SPECULATIVE
     assert looked(shared(CROSSED), crowded(30.0), 30, 0.0).role is BASELINE

@@ -46,6 +46,9 @@ BURST_GAIN = 0.10
 # change for what they save in ten cost up to 14 % of a run.
 BURST_LASTS_S = 120.0
 
+# With so many times as many in flight as were measured, who fills up may be left for a straight line.
+FURTHER = 2.0
+
 # Demand comes and goes where the last seconds lie so many times as far from the mean as by chance (of the squares). Its
 # mean is then one that is hardly ever asked for, and a new height of it tells nothing.
 RESTLESS = 2.0
@@ -106,6 +109,8 @@ def _due(regime: Regime, demand: Demand, both: tuple[Paces, Paces], smoothed: fl
     height of demand is one for a moment only, since the mean falls until the next comes.
     """
     asked = loaded(both[0], demand)
+    if min(held(both, demand, asked)) >= MAX_LISTED and goes_further(both, regime.held):
+        return True
     burst = crowding(both[0], regime.held, demand, asked)
     firm = is_firm(both, demand, asked)
     claims = [(asked, MIN_GAIN, LASTS_S)] if firm else []
@@ -117,6 +122,15 @@ def _due(regime: Regime, demand: Demand, both: tuple[Paces, Paces], smoothed: fl
         if better and (stands or _pays(regime.role, demand, tok_s, here - there, smoothed * there, lasts_s)):
             return True
     return False
+
+
+def goes_further(both: tuple[Paces, Paces], in_flight: float) -> bool:
+    """Whether with so many in flight, FURTHER times what was measured, the second one would give more by BURST_GAIN,
+    where both were measured to give less than is asked for. Straight lines beyond the last measurement are believed for
+    nothing else; but here the measurements speak for neither, and whoever fills up would stay."""
+    ours, theirs = both[0].curve, both[1].curve
+    known = max(ours.points[-1].in_flight, theirs.points[-1].in_flight)
+    return in_flight >= FURTHER * known and theirs.tok_s(in_flight) >= (1.0 + BURST_GAIN) * ours.tok_s(in_flight)
 
 
 def is_firm(both: tuple[Paces, Paces], demand: Demand, asked: float) -> bool:

@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "crossover replay LOG [LOG ...] [CONFIG.yaml] [options]"
     say("files", nargs="+", metavar="LOG", help=_FILES)
     say("--curves", "--curve", metavar="FILE", help="curves.yaml of `crossover calibrate`, or a shipped curve's name")
-    say("--placement", choices=tuple(map(str, Placement)), help="default: as in CONFIG, else as the curves were measured for")
+    say(
+        "--placement",
+        choices=tuple(map(str, Placement)),
+        help="default: as in CONFIG, else as the curves were measured for",
+    )
     say("--policy", type=words, metavar="P[,P]", help=f"instead of the usual ones: {', '.join(names())}; {_NUMBERS}")
     say("--context", type=_tokens, metavar="N", help="tokens, or 8k: whose curves to take; default: the traffic's mean")
     say("--max-in-flight", type=_above_zero, metavar="N", help="on each backend; default: as configured or measured")
