@@ -202,7 +202,7 @@ def test_no_home_makes_a_decision_name_a_backend_that_is_not_eligible_or_full(
 def test_two_counts_and_a_home_decide_as_a_look_at_everything_does(
     given_rules: Rules, snapshot: LoadSnapshot, traits: Traits, where: Whereabouts
 ) -> None:
-    first, second = (load._replace(eligible=True, recovered_s=None) for load in snapshot[1:])
+    first, second = (load._replace(eligible=True, recovered_s=None, silent=False) for load in snapshot[1:])
     snapshot, regime = LoadSnapshot(5.0, first, second), Regime(smoothed_at_s=0.0)
     counting = given_rules.by_curves or where != Whereabouts()
     decision: Decision | None = decide_by_counts(

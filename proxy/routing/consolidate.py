@@ -126,11 +126,14 @@ def _due(regime: Regime, demand: Demand, both: tuple[Paces, Paces], smoothed: fl
 
 def goes_further(both: tuple[Paces, Paces], in_flight: float) -> bool:
     """Whether with so many in flight, FURTHER times what was measured, the second one would give more by BURST_GAIN,
-    where both were measured to give less than is asked for. Straight lines beyond the last measurement are believed for
-    nothing else; but here the measurements speak for neither, and whoever fills up would stay."""
+    where both were measured to give less than is asked for, and it more than the first. Straight lines beyond the
+    last measurement are believed for nothing else; but here the measurements speak for neither, and whoever fills up
+    would stay."""
     ours, theirs = both[0].curve, both[1].curve
     known = max(ours.points[-1].in_flight, theirs.points[-1].in_flight)
-    return in_flight >= FURTHER * known and theirs.tok_s(in_flight) >= (1.0 + BURST_GAIN) * ours.tok_s(in_flight)
+    if in_flight < FURTHER * known or theirs.tok_s(known) <= ours.tok_s(known):
+        return False
+    return theirs.tok_s(in_flight) >= (1.0 + BURST_GAIN) * ours.tok_s(in_flight)
 
 
 def is_firm(both: tuple[Paces, Paces], demand: Demand, asked: float) -> bool:

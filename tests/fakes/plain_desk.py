@@ -111,7 +111,7 @@ class PlainDesk:
             if min(each.alone(asked, prompts) for each in (here, there)) >= 512:
                 count, known = before.held, max(each.curve.points[-1].in_flight for each in (here, there))
                 more = count >= 2.0 * known and there.curve.tok_s(count) >= 1.1 * here.curve.tok_s(count)
-                pays = pays or more
+                pays = pays or (more and there.curve.tok_s(known) > here.curve.tok_s(known))
             settled = there.alone(asked, prompts)
             may = pays and now_s - before.since_s >= self.dwell_s
             due_at_s = min(demand.due_at_s, now_s) if may else inf
