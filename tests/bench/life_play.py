@@ -40,10 +40,20 @@ async def play(url: str, offers: Sequence[Offer]) -> Played:
     loop = asyncio.get_running_loop()
     async with open_session() as session:
         began_s = loop.time()
-        asked = []
-        for number, offer in enumerate(offers):
-            await asyncio.sleep(max(0.0, began_s + offer.at_s - loop.time()))  # sleeps: requests have their instants
+        asked: list[asyncio.Task[_Seen]] = []
+        all_sent = asyncio.Event()
+
+        def send(number: int, offer: Offer) -> None:
             asked.append(spawn(_ask(session, url, number, offer, began_s), name=f"life {number}"))
+            if len(asked) == len(offers):
+                all_sent.set()
+
+        due = [loop.call_at(began_s + offer.at_s, send, number, offer) for number, offer in enumerate(offers)]
+        try:
+            await all_sent.wait()
+        finally:
+            for each in due:
+                each.cancel()
         seen = await asyncio.gather(*asked)
     share = sum(one.role == Role.SPECULATIVE for one in seen) / len(seen)
     late = sorted(one.late_s for one in seen)

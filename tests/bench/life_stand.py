@@ -18,6 +18,7 @@ from bench.life_scene import MAX_IN_FLIGHT, Scene
 from bench.processes import ENVIRONMENT, ROOT, free_port, prepared
 from fakes.leaping import LeapingSocketLoop
 from fakes.proxy import running
+from fakes.until import until_told
 
 from proxy import config
 from proxy.lab.embedded import EmbeddedEngine, EngineOptions
@@ -26,8 +27,6 @@ from proxy.lab.simulation.arrivals import Offer
 from proxy.model import ROLES, Placement, Role
 
 UP_WITHIN_S = 30.0
-# Between two looks whether the proxy answers.
-APART_S = 0.1
 
 
 def leapt(scene: Scene, offers: Sequence[Offer], seed: int) -> tuple[Played, Path]:
@@ -105,11 +104,14 @@ async def _process(*command: str) -> AsyncIterator[Process]:
 
 
 async def _until_up(url: str, proxy: Process) -> None:
-    async with asyncio.timeout(UP_WITHIN_S), aiohttp.ClientSession() as session:
-        while proxy.returncode is None:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with session.get(f"{url}/v1/models") as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(APART_S)  # sleeps: a process that starts tells nobody
-    raise Unlike("the proxy did not start")
+    async with aiohttp.ClientSession() as session:
+        await until_told(lambda: _is_up(session, url, proxy), UP_WITHIN_S)
+
+
+async def _is_up(session: aiohttp.ClientSession, url: str, proxy: Process) -> bool:
+    if proxy.returncode is not None:
+        raise Unlike("the proxy did not start")
+    with contextlib.suppress(aiohttp.ClientError):
+        async with session.get(f"{url}/v1/models") as answer:
+            return answer.status == 200
+    return False
