@@ -7,11 +7,11 @@ from random import Random
 from statistics import fmean
 
 import pytest
+from fakes.stepped import stepped
 
 from proxy.lab.acceptance import Acceptance
 from proxy.lab.curves import find
 from proxy.lab.engine import Engine, EngineLimits
-from proxy.lab.engine import Sequence as Sequenced
 from proxy.lab.simulation.arms import Arm, Bench, View, arm, chosen_by
 from proxy.lab.simulation.arrivals import Gamma, Offer, open_source
 from proxy.lab.simulation.course import AS_MEASURED, Course, Level, Loss, read_losses, read_shifts
@@ -88,32 +88,23 @@ def test_a_change_of_acceptance_is_that_of_the_engine_that_takes_every_step(plac
     bench, offers, at_s = _bench(placement), _chat(900, 1.2), 300.0
     trial = _trial(bench, "only_speculative", offers, Course(shifts=read_shifts(f"0.6@{at_s:g}s")))
     took_s = fmean(trial.run(0, len(offers)).e2e_s)
-    stepped = _stepped(bench, offers, at_s, 0.6)
-    assert took_s == pytest.approx(fmean(stepped), rel=0.01)
-    assert took_s > 1.2 * fmean(_stepped(bench, offers, float("inf"), 0.6))
+    every_step = _shifted(bench, offers, at_s, 0.6)
+    assert took_s == pytest.approx(fmean(every_step), rel=0.01)
+    assert took_s > 1.2 * fmean(_shifted(bench, offers, float("inf"), 0.6))
 
 
-def _stepped(bench: Bench, offers: list[Offer], at_s: float, factor: float) -> list[float]:
+def _shifted(bench: Bench, offers: list[Offer], at_s: float, factor: float) -> list[float]:
     """Seconds of each request where every step is taken, the accepted lengths of which change at an instant."""
     curve = bench.curve
     longest = max(curve.num_steps + 1, ceil(curve.tokens_per_step))
     before, after = (Acceptance(part * curve.tokens_per_step, longest) for part in (1.0, factor))
     limits = EngineLimits(64, 400_000, prefill_tokens_per_s=curve.prefill_tokens_per_s)
     engine = Engine(curve.step_time(SPECULATIVE), limits, Random(7), before)
-    now_s, came, took_s = 0.0, 0, [0.0] * len(offers)
-    while came < len(offers) or engine.busy:
-        if not engine.busy:
-            now_s = max(now_s, offers[came].at_s)
-        while came < len(offers) and offers[came].at_s <= now_s:
-            engine.submit(Sequenced(came, offers[came].prompt_tokens, offers[came].tokens, offers[came].tokens))
-            came += 1
+
+    def accepts(now_s: float) -> None:
         engine._acceptance = before if now_s < at_s else after
-        step = engine.step()
-        now_s += step.duration_s
-        for number, _, finished in step.emitted:
-            if finished:
-                took_s[number] = now_s - offers[number].at_s
-    return took_s
+
+    return stepped(engine, offers, accepts)
 
 
 def test_acceptance_stays_between_one_token_and_the_longest() -> None:

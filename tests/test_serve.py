@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -227,21 +229,33 @@ def test_the_limit_of_open_files_is_raised_as_far_as_allowed(
     assert seen == set_to
 
 
-async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
+@contextlib.asynccontextmanager
+async def demo(*more: str, stderr: int) -> AsyncIterator[tuple[Process, str]]:
+    """A demo in a process of its own, and what it has said up to the end of its greeting."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "proxy", "serve", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
+        *(sys.executable, "-m", "proxy", "serve", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0", *more),
         cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stdout=PIPE,
+        stderr=stderr,
     )
-    assert process.stdout is not None
+    told = process.stdout if process.stderr is None else process.stderr
+    assert told is not None
     said = ""
     try:
         async with asyncio.timeout(30):
             while "Ctrl-C ends it" not in said:
-                line = (await process.stdout.readline()).decode()
+                line = (await told.readline()).decode()
                 assert line, said
                 said += line
+        yield process, said
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await until(lambda: process.returncode is not None)
+
+
+async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
+    async with demo(stderr=STDOUT) as (process, said):
         found = re.search(r"Crossover on http://127\.0\.0\.1:(\d+)", said)
         assert found is not None
         assert re.search(r"open http://127\.0\.0\.1:\d+/\n", said), "the page is named where one looks first"
@@ -250,38 +264,17 @@ async def test_the_demo_greets_serves_and_ends_with_an_interrupt() -> None:
         assert (answer.status, answer.whole) == (200, True)
         assert answer.body.endswith(b"data: [DONE]\n\n")
         process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
         async with asyncio.timeout(10):
             rest = (await process.stdout.read()).decode()
             assert (await process.wait(), "Traceback" in rest) == (0, False)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await until(lambda: process.returncode is not None)
 
 
 async def test_the_demos_greeting_stays_out_of_a_log_of_json() -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "proxy", "serve", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0"),
-        *("--log-format", "json", "--log-level", "info"),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    said = ""
-    try:
-        async with asyncio.timeout(30):
-            while "Ctrl-C ends it" not in said:
-                line = (await process.stderr.readline()).decode()
-                assert line, said
-                said += line
+    async with demo("--log-format", "json", "--log-level", "info", stderr=PIPE) as (process, _):
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(10):
             logged, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await until(lambda: process.returncode is not None)
     assert {"started", "stopped"} <= {json.loads(line)["event"] for line in logged.splitlines()}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 from fakes.engine import Exchange, FakeEngine
+from fakes.failing import hang
 from fakes.leaping import leaping_where
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
@@ -43,10 +44,6 @@ async def half(exchange: Exchange) -> None:
     await exchange.head("200 OK", "content-type: application/json", "content-length: 100")
     await exchange.send(b'{"object":')
     exchange.writer.close()
-
-
-async def hang(exchange: Exchange) -> None:
-    await exchange.gone()
 
 
 async def starting(exchange: Exchange) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.curves import context, measured, write
 from fakes.engine import Exchange, Script, either
+from fakes.failing import fail, hang
 from fakes.raw import RawClient, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
@@ -34,16 +35,8 @@ async def counting(folder: Path, a: Script, b: Script, **more: int) -> AsyncIter
         yield stage
 
 
-async def silent(exchange: Exchange) -> None:
-    await exchange.gone()
-
-
 async def busy(exchange: Exchange) -> None:
     await exchange.answer(b'{"error":{"message":"busy"}}', "503 Service Unavailable")
-
-
-async def broken(exchange: Exchange) -> None:
-    await exchange.answer(b'{"error":{"message":"boom"}}', "500 Internal Server Error")
 
 
 async def wrong(exchange: Exchange) -> None:
@@ -55,7 +48,7 @@ def asked(stage: Stage) -> float:
 
 
 async def test_a_burst_of_clients_that_leave_before_the_first_token_leaves_no_demand(tmp_path: Path) -> None:
-    async with counting(tmp_path, silent, silent) as stage:
+    async with counting(tmp_path, hang, hang) as stage:
         for number in range(1, 6):
             async with RawClient(stage.app.port) as client:
                 await client.send(request(body=chat(n=32)))
@@ -65,7 +58,7 @@ async def test_a_burst_of_clients_that_leave_before_the_first_token_leaves_no_de
         assert {facts.outcome for facts in stage.ended} == {Outcome.CLIENT_GONE_WAITING}
 
 
-@pytest.mark.parametrize("fault", [busy, broken, wrong])
+@pytest.mark.parametrize("fault", [busy, fail, wrong])
 async def test_a_request_that_no_engine_serves_is_no_demand(tmp_path: Path, fault: Script) -> None:
     async with counting(tmp_path, fault, fault) as stage:
         assert (await stage.ask()).status >= 400
@@ -73,7 +66,7 @@ async def test_a_request_that_no_engine_serves_is_no_demand(tmp_path: Path, faul
         assert (len(stage.app.desk.ring) > 0, asked(stage)) == (True, 0.0)
 
 
-@pytest.mark.parametrize("fault", [busy, broken])
+@pytest.mark.parametrize("fault", [busy, fail])
 async def test_a_request_that_the_other_engine_serves_is_demand_once(tmp_path: Path, fault: Script) -> None:
     async with counting(tmp_path, fault, either) as stage:
         said = await stage.ask("x-crossover-backend: speculative")

@@ -68,12 +68,18 @@ async def followed(looks: Following) -> None:
     await seen(looks, lambda _: looks._reader is not None and looks._reader.fresh)
 
 
+async def following_stream(stage: Stage, *how: Callable[[View], None]) -> tuple[Asking, Following]:
+    """Looks that read the stream of a proxy with a few samples, and the port they ask."""
+    await until(lambda: len(stage.app.watch.history.samples) > 3)
+    port = at(stage)
+    looks = Following(port, 1.0, *how)
+    await followed(looks)
+    return port, looks
+
+
 async def test_once_the_stream_is_read_nothing_is_asked_for_and_all_that_happens_is_seen() -> None:
     async with staged() as stage:
-        await until(lambda: len(stage.app.watch.history.samples) > 3)
-        port = at(stage)
-        looks = Following(port, 1.0)
-        await followed(looks)
+        port, looks = await following_stream(stage)
         before = len(port.asked)
         await stage.ask("x-request-id: seen-by-top")
         view = await seen(looks, lambda view: any(each["request_id"] == "seen-by-top" for each in view.decisions))
@@ -102,10 +108,7 @@ async def test_a_single_look_and_looks_far_apart_read_no_stream() -> None:
 async def test_a_stream_that_breaks_is_looked_past_and_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "AGAIN_S", 0.0)
     async with staged() as stage:
-        await until(lambda: len(stage.app.watch.history.samples) > 3)
-        port = at(stage)
-        looks = Following(port, 1.0)
-        await followed(looks)
+        port, looks = await following_stream(stage)
         streams, asked = port.streams, len(port.asked)
         stage.app.watch.stream.end()
         await seen(looks, lambda _: port.streams > streams)
@@ -117,10 +120,7 @@ async def test_a_stream_that_breaks_is_looked_past_and_begun_anew(monkeypatch: p
 @pytest.mark.parametrize("name", ["SILENT_S", "ANEW_S"])
 async def test_a_stream_that_is_silent_or_old_is_asked_past(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     async with staged() as stage:
-        await until(lambda: len(stage.app.watch.history.samples) > 3)
-        port = at(stage)
-        looks = Following(port, 1.0)
-        await followed(looks)
+        port, looks = await following_stream(stage)
         monkeypatch.setattr(following, name, 0.0)
         asked = len(port.asked)
         await asyncio.to_thread(looks.look)
@@ -130,10 +130,7 @@ async def test_a_stream_that_is_silent_or_old_is_asked_past(monkeypatch: pytest.
 
 async def test_what_the_stream_tells_and_no_frame_can_show_is_asked_past() -> None:
     async with staged() as stage:
-        await until(lambda: len(stage.app.watch.history.samples) > 3)
-        port = at(stage)
-        looks = Following(port, 1.0, top._require_drawable)
-        await followed(looks)
+        port, looks = await following_stream(stage, top._require_drawable)
         asked = len(port.asked)
         stage.app.watch.stream.publish(event("decisions", {"count": 1, "shown": [{"because": [1]}]}))
         view = await seen(looks, lambda _: len(port.asked) > asked)
@@ -144,10 +141,7 @@ async def test_what_the_stream_tells_and_no_frame_can_show_is_asked_past() -> No
 async def test_a_stream_that_tells_more_than_a_proxy_would_is_asked_past(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "MAX_BYTES_A_SECOND", MAX_UNSENT_BYTES // 2)
     async with staged() as stage:
-        await until(lambda: len(stage.app.watch.history.samples) > 3)
-        port = at(stage)
-        looks = Following(port, 1.0)
-        await followed(looks)
+        port, looks = await following_stream(stage)
         asked = len(port.asked)
         stage.app.watch.stream.publish(b":\n" * (MAX_UNSENT_BYTES // 3))
         await seen(looks, lambda _: len(port.asked) > asked)
