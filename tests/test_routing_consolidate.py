@@ -1,7 +1,7 @@
 """Policy `consolidate`: who is favoured at what demand, how seldom that changes, and what never happens."""
 
 from itertools import pairwise
-from math import exp, inf, log, sqrt
+from math import exp, inf, log
 
 import pytest
 from fakes.speeds import TABLES, Table, any_curves, bucket, curves, of_both, speed_curve
@@ -24,10 +24,10 @@ from proxy.model import (
     Role,
     Traits,
 )
-from proxy.routing.consolidate import CALM_S, LOOK_S, MIN_GAIN, STANDS_S, crowding, deviation, first_role, reach
+from proxy.routing.consolidate import CALM_S, LOOK_S, MIN_GAIN, STANDS_S, crowding, first_role, reach
 from proxy.routing.curves import Curves
 from proxy.routing.demand import DEMAND_S, PEAK_S, arrived
-from proxy.routing.lasting import LONGEST_S, POISSON_SPREAD
+from proxy.routing.lasting import LONGEST_S
 from proxy.routing.marginal import EXPECTED_TOKENS
 from proxy.routing.paces import OVERLOADED_S, Paces
 from proxy.routing.policy import decide, decide_by_counts, follow
@@ -430,17 +430,17 @@ def crowded(held: float, *, since_s: float = -1000.0, tok_s: float = 20.0) -> Re
 
 
 @settings(max_examples=300)
-@given(any_curves(), st.sampled_from(ROLES), st.floats(1.0, 6000.0), st.floats(0.0, 60.0), st.floats(0.0, 4.0))
-def test_a_number_that_chance_makes_of_the_demand_there_is_comes_to_no_burst(
-    measured: Curves, role: Role, tok_s: float, held: float, spread: float
+@given(TABLES, st.floats(1.0, 6000.0), st.lists(st.floats(0.0, 600.0), min_size=2, max_size=8), st.floats(0.0, 4.0))
+def test_a_burst_is_more_than_chance_makes_the_greater_the_more_there_are_and_rarer_where_requests_come_in_bursts(
+    table: Table, tok_s: float, counts: list[float], spread: float
 ) -> None:
-    rules, demand = shared(measured), lasted(tok_s, LONGEST_S, spread=spread)
-    assert rules.paces is not None
-    first, second = rules.paces.at_context(1024.0)
-    here = first if role is SPECULATIVE else second
-    swings = sqrt(max(1.0, spread / POISSON_SPREAD))
-    burst = crowding(here, held, demand, tok_s)
-    assert burst == (0.0 if held <= here.at_most(tok_s + deviation(demand, tok_s), swings) else here.demand_of(held))
+    here, calm = Paces(speed_curve(table)), lasted(tok_s, LONGEST_S)
+    found = [crowding(here, held, calm, tok_s) for held in sorted(counts)]
+    assert found == sorted(found)
+    for held, burst in zip(sorted(counts), found, strict=True):
+        assert burst == 0.0 or held > here.at_most(tok_s, 1.0)
+        assert burst == 0.0 or burst == here.demand_of(held)
+        assert crowding(here, held, lasted(tok_s, LONGEST_S, spread=spread), tok_s) <= burst
 
 
 def test_near_the_most_that_an_engine_gives_chance_fills_it_further() -> None:

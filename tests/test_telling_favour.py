@@ -47,7 +47,7 @@ def test_a_role_that_is_kept_for_the_past_says_so_and_when_it_changes() -> None:
             "sooner (an answer of the expected 260 tokens takes 2.2 s on speculative, 3.2 s on baseline), and ",
         ),
         (Why.DWELL, "and takes over in 40 s at the earliest, since the last change is too young."),
-        (Why.DUE, "and takes over once that has lasted for a second."),
+        (Why.DUE, "and takes over once that has lasted for a moment."),
         (Why.COST, "but a change would cost more than it saves."),
         (Why.DOUBT, "but the demand may yet turn out to be one for which it would not."),
         (Why.LITTLE, "would serve the demand of the last minutes hardly sooner"),

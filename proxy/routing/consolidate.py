@@ -97,18 +97,20 @@ def weighed(rules: Rules, regime: Regime, demand: Demand, smoothed: float, now_s
         peak *= exp(-elapsed_s / PEAK_S)
         excess = excess * exp(-elapsed_s / (CALM_S if calm else PEAK_S)) + sign * (here - there) * elapsed_s
     demand = demand._replace(peak_tok_s=max(asked, peak), excess=excess, looked_at_s=now_s, flown=0.0, due_at_s=inf)
-    if now_s - regime.since_s < rules.dwell_s or not _due(regime, demand, both, smoothed, stands=due_at_s < inf):
+    stands = due_at_s < inf
+    if now_s - regime.since_s < rules.dwell_s or not _due(regime, demand, both, asked, smoothed, stands=stands):
         return demand, False
     due_at_s = min(due_at_s, now_s)
     return demand._replace(due_at_s=due_at_s), now_s - due_at_s >= STANDS_S
 
 
-def _due(regime: Regime, demand: Demand, both: tuple[Paces, Paces], smoothed: float, *, stands: bool) -> bool:
-    """Whether a change pays (see `_pays`) by the demand that lasts, or by the number in flight of this moment (see
-    `crowding`). One that `stands`, due at the last look, still is while the other one is better by as much: a new
-    height of demand is one for a moment only, since the mean falls until the next comes.
+def _due(
+    regime: Regime, demand: Demand, both: tuple[Paces, Paces], asked: float, smoothed: float, *, stands: bool
+) -> bool:
+    """Whether a change pays (see `_pays`) by the demand that lasts, which comes to `asked`, or by the number in flight
+    of this moment (see `crowding`). One that `stands`, due at the last look, still is while the other one is better by
+    as much: a new height of demand is one for a moment only, since the mean falls until the next comes.
     """
-    asked = loaded(both[0], demand)
     if min(held(both, demand, asked)) >= MAX_LISTED and goes_further(both, regime.held):
         return True
     burst = crowding(both[0], regime.held, demand, asked)
@@ -157,16 +159,14 @@ def deviation(demand: Demand, asked: float) -> float:
 
 def held(both: tuple[Paces, Paces], demand: Demand, tok_s: float) -> tuple[float, float]:
     """How many would be in flight on each if it served `tok_s` alone, with prompts like those of `demand`."""
-    prompts = demand.prompt_tok_s / demand.tok_s
+    prompts = demand.prompt_tok_s / demand.tok_s if demand.tok_s else 0.0
     return both[0].alone(tok_s, prompts), both[1].alone(tok_s, prompts)
 
 
 def expected(rules: Rules, demand: Demand, asked: float) -> tuple[float, float]:
     """How many would be in flight in the mean if either backend served all of `asked` tok/s, speculative first."""
     assert rules.paces is not None
-    prompts = demand.prompt_tok_s / demand.tok_s if demand.tok_s else 0.0
-    first, second = rules.paces.at_context(demand.context_tokens)
-    return first.alone(asked, prompts), second.alone(asked, prompts)
+    return held(rules.paces.at_context(demand.context_tokens), demand, asked)
 
 
 def settled(rules: Rules, left: Role, demand: Demand) -> Demand:

@@ -8,7 +8,7 @@ from math import inf, log
 from typing import NamedTuple
 
 from proxy.model import SPECULATIVE, Demand, Regime
-from proxy.routing.consolidate import CALM_S, LASTS_S, MIN_GAIN, RESTLESS, is_firm, loaded
+from proxy.routing.consolidate import CALM_S, LASTS_S, MIN_GAIN, RESTLESS, held, is_firm, loaded
 from proxy.routing.delays import MAX_LISTED
 from proxy.routing.demand import PEAK_S
 from proxy.routing.lasting import POISSON_SPREAD
@@ -42,9 +42,9 @@ def kept(rules: Rules, regime: Regime, now_s: float) -> Kept | None:
     if rules.paces is None or not demand.tok_s:
         return None
     first, second = rules.paces.at_context(demand.context_tokens)
-    here, there = both = (first, second) if regime.role is SPECULATIVE else (second, first)
-    asked, prompts = loaded(here, demand), demand.prompt_tok_s / demand.tok_s
-    mine, others = here.alone(asked, prompts), there.alone(asked, prompts)
+    both = (first, second) if regime.role is SPECULATIVE else (second, first)
+    asked = loaded(both[0], demand)
+    mine, others = held(both, demand, asked)
     if mine <= others:
         return None
     little = mine < (1.0 + MIN_GAIN) * others
@@ -55,8 +55,8 @@ def kept(rules: Rules, regime: Regime, now_s: float) -> Kept | None:
         return Kept(Why.COST)
     excess = demand.excess if regime.role is SPECULATIVE else -demand.excess
     # After a burst the mean still falls, and what a change saves comes near to what it does at the latest demand.
-    latest = min(asked, demand.tok_s)
-    nearer = max(fewer, here.alone(latest, prompts) - there.alone(latest, prompts))
+    mine_now, others_now = held(both, demand, min(asked, demand.tok_s))
+    nearer = max(fewer, mine_now - others_now)
     dwells_s, pays_in_s = rules.dwell_s - (now_s - regime.since_s), _pays_in_s(demand, asked, nearer, cost, excess)
     if pays_in_s > 0.0 and demand.due_at_s == inf and fewer < MAX_LISTED:
         return Kept(Why.PAST, max(pays_in_s, dwells_s) if pays_in_s < inf else None)

@@ -48,7 +48,7 @@ def _until(favour: Favour) -> str:
             earliest = f"in {seconds(favour.changes_in_s or 0.0)} at the earliest"
             return f"and takes over {earliest}, since the last change is too young"
         case "due":
-            return "and takes over once that has lasted for a second"
+            return "and takes over once that has lasted for a moment"
         case "doubt":
             return "but the demand may yet turn out to be one for which it would not"
         case "cost":
