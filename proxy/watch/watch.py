@@ -64,7 +64,8 @@ class Watch:
     async def _run(self, every_s: float) -> None:
         due_s = self._desk.clock()
         while True:
-            due_s = max(due_s + every_s, self._desk.clock())
+            # After a late turn the next comes no sooner than half a step: a speed over less would tell of chance.
+            due_s = max(due_s + every_s, self._desk.clock() + every_s / 2)
             await asyncio.sleep(due_s - self._desk.clock())
             try:
                 self.turn()

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
 import pytest
 from fakes.events import events
+from fakes.leaping import LeapingSocketLoop, leaping
 from fakes.raw import ask, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until, until_told
@@ -96,6 +98,19 @@ async def test_a_shorter_span_brings_the_newest_samples() -> None:
         _, told = await window.get("/history?seconds=0.05")
         _, whole = await window.get("/history?seconds=inf")
     assert 0 < len(told["samples"]) < len(whole["samples"])
+
+
+@leaping
+async def test_a_turn_that_comes_late_is_followed_by_none_at_once() -> None:
+    async with windowed() as window:
+        loop, history = asyncio.get_running_loop(), window.app.watch.history
+        assert isinstance(loop, LeapingSocketLoop)
+        for part in range(1, 8):
+            taken = len(history.samples)
+            await until(lambda taken=taken: len(history.samples) > taken + 2)  # type: ignore[misc]
+            loop.leapt_s += QUICKLY_S * (1.0 + part / 8)  # the loop is held up beyond the next turn
+        instants = [sample.at_s for sample in history.samples]
+    assert min(later - one for one, later in pairwise(instants)) >= QUICKLY_S / 2 - 1e-6
 
 
 # ---------------------------------------------------------------- journal
