@@ -86,6 +86,7 @@ class App:
         self._bodies = Bodies(body_rules(settings))
         self.relay = Relay(self.desk, self.admission, self.pair, self._bodies, patience(settings))
         self.relay.on_end = self._ended
+        self.desk.on_standstill = self.relay.rescue
         self._tracing = Tracing()
         self.informer = Informer(self.desk, self.pair, self._bodies)
         self.door = Door(

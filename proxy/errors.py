@@ -239,6 +239,12 @@ class FirstByteTimeout(UpstreamError):
     error_type = "timeout_error"
 
 
+class BackendSilent(FirstByteTimeout):
+    """Nothing came of a backend until it counted as down, and the other one serves."""
+
+    code = "backend_silent"
+
+
 class StallTimeout(UpstreamError):
     """The answer began and then nothing came for `timeouts.stall_s`."""
 

@@ -6,7 +6,7 @@ Whom a failure is held against is pure and in routing/blame.py; sending and fail
 from dataclasses import dataclass, field
 
 from proxy.dispatch import Assignment, Desk
-from proxy.errors import UpstreamError
+from proxy.errors import BackendSilent, UpstreamError
 from proxy.model import Reason, Traits
 from proxy.routing import blame
 from proxy.routing.blame import Fault, Suspicion
@@ -19,7 +19,8 @@ class Trouble:
     """Why an attempt is not passed on yet: it failed before commit, and the other backend may do better.
 
     `event` is what it says of its backend; `certain` that the backend failed by itself, whatever the request was;
-    `free` that a second attempt costs no second generation; `answer` is the backend's own, where there is one.
+    `free` that a second attempt costs no second generation, or was taken from the budget; `answer` is the backend's
+    own, where there is one.
     """
 
     error: UpstreamError
@@ -37,6 +38,14 @@ class Trouble:
     def failed(self) -> tuple[str, int | None]:
         """The code of its error, and the HTTP status that the backend had given; None where it gave none."""
         return self.error.code, None if self.answer is None else self.answer.status
+
+
+def unanswered(error: UpstreamError) -> Trouble:
+    """The trouble of an attempt that brought no answer. What stands still is out by its probes: a circuit that opened
+    beside that would keep it out when it goes on."""
+    if isinstance(error, BackendSilent):
+        return Trouble(error, Event.NEUTRAL, free=True)
+    return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)
 
 
 @dataclass(slots=True)

@@ -3,24 +3,35 @@
 What happens to one request is in trip.py.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from proxy.dispatch import Desk
 from proxy.hearing import Record
 from proxy.model import RequestFacts
+from proxy.state.backend import Backend
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
 from proxy.wire.pair import Pair
 from proxy.wire.passage import Patience
 
 
-class Endable(Protocol):
+class UnderWay(Protocol):
     """A request under way."""
+
+    @property
+    def task(self) -> "asyncio.Task[Any] | None":
+        """The task that answers it."""
+        ...
 
     def end(self) -> None:
         """End it because the proxy shuts down."""
+        ...
+
+    def may_leave(self, backend: Backend) -> bool:
+        """Whether it is on `backend` and may be made elsewhere; the retry budget has paid for that then."""
         ...
 
 
@@ -35,5 +46,5 @@ class Means:
     bodies: Bodies
     patience: Patience
     record: Record = field(default_factory=Record)
-    trips: set[Endable] = field(default_factory=set)
+    trips: set[UnderWay] = field(default_factory=set)
     on_end: Callable[[RequestFacts], None] = lambda _: None

@@ -9,6 +9,7 @@ from typing import Any
 from proxy.dispatch import Desk
 from proxy.means import Means
 from proxy.protocol.routes import Route
+from proxy.state.backend import Backend
 from proxy.trip import Trip
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
@@ -37,3 +38,17 @@ class Relay(Means):
         """End every request that still runs, with an error event where its answer has begun."""
         for trip in tuple(self.trips):
             trip.end()
+
+    def rescue(self, backend: Backend) -> None:
+        """A backend stands still: what waits there and has heard nothing yet goes to the other one if that serves, the
+        first to come first, as far as the retry budget lets it. The rest waits on, as it may go on."""
+        waits = tuple(self.pair.unheard(backend))
+        if not waits or not self.desk.may_move(backend):
+            return
+        trips = {trip.task: trip for trip in self.trips}
+        for wait in waits:
+            trip = trips.get(wait.task)
+            if trip is not None and trip.may_leave(backend):
+                wait.forsake()
+                if not self.admission.rules.max_waiting:
+                    return  # the room that was found is for one

@@ -21,7 +21,7 @@ from proxy.errors import (
     UpstreamError,
     without_frames,
 )
-from proxy.hearing import Hearing, Trouble
+from proxy.hearing import Hearing, Trouble, unanswered
 from proxy.means import Means
 from proxy.model import Decision, Dialect, Outcome, Reason, RequestFacts, Traits, Usage
 from proxy.protocol import headers, openai
@@ -55,32 +55,10 @@ class Trip:
     """One request on its way."""
 
     __slots__ = (
-        "_admitted_s",
-        "_arrived_s",
-        "_assignment",
-        "_attempts",
-        "_body",
-        "_client_name",
-        "_decision",
-        "_desk",
-        "_ending",
-        "_failure",
-        "_first_failure",
-        "_hearing",
-        "_id",
-        "_kept",
-        "_means",
-        "_outcome",
-        "_passage",
-        "_read_s",
-        "_request",
-        "_route",
-        "_sent_s",
-        "_status",
-        "_traits",
-        "_unheard",
-        "_waited_s",
-    )
+        "_admitted_s", "_arrived_s", "_assignment", "_attempts", "_body", "_client_name", "_decision", "_desk",
+        "_ending", "_failure", "_first_failure", "_hearing", "_id", "_kept", "_means", "_outcome", "_passage",
+        "_read_s", "_request", "_route", "_sent_s", "_status", "_traits", "_unheard", "_waited_s",
+    )  # fmt: skip
 
     def __init__(self, means: Means, request: Request, route: Route, request_id: str, name: str | None) -> None:
         self._means = means
@@ -135,6 +113,11 @@ class Trip:
             self._passage.end(ShuttingDown("the proxy shut down before the answer was complete"))
         elif self._request.client.task is not None:
             self._request.client.task.cancel()
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """See UnderWay."""
+        return self._request.client.task
 
     def facts(self) -> RequestFacts:
         """What is known of the request; complete once `run` has returned. By name it would take twice as long."""
@@ -206,7 +189,7 @@ class Trip:
                 if isinstance(result, Opened):
                     await self._pass_on(result)
                     return None
-                if not self._may_move(result, assignment.backend):
+                if not self._may_move(assignment.backend, free=result.free):
                     return await self._give_up(result)
                 await self._move(assignment, result)
             finally:
@@ -236,7 +219,7 @@ class Trip:
             )
         except UpstreamError as error:
             self._unheard = isinstance(error, FirstByteTimeout)
-            return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)
+            return unanswered(error)
         self._unheard = False
         self._desk.spoke(line.backend)
         self._attempts += replayed
@@ -265,13 +248,19 @@ class Trip:
 
     # ------------------------------------------------------------ failover
 
-    def _may_move(self, trouble: Trouble, failed: Backend) -> bool:
+    def may_leave(self, backend: Backend) -> bool:
+        """See UnderWay. Where it would have to wait for room and nobody may, it is left where it is."""
+        assignment, admission = self._assignment, self._means.admission
+        here = assignment is not None and assignment.backend is backend
+        return here and admission.takes_back(self._traits, backend) and self._may_move(backend, free=False)
+
+    def _may_move(self, failed: Backend, *, free: bool) -> bool:
         """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
         if self._first_failure is not WELL or not self._desk.serves_beside(failed):
             return False
         if self._decision is not None and self._decision.reason is Reason.STATE:
             return False  # no other engine has what it names, though this one may have lost it on the way
-        return trouble.free or self._desk.may_retry()
+        return free or self._desk.may_retry()
 
     async def _move(self, first: Assignment, trouble: Trouble) -> None:
         """Give the first attempt up, its connection closed, before the second begins."""

@@ -199,6 +199,22 @@ MUTANTS = (
         ("proxy/routing/silence.py", "    return snapshot.of(role).silent and ", "    return False and "),
     ),
     mutant(
+        "stuck-stays",
+        "what waits on an engine that goes down without a word is left there",
+        "dead_engines",
+        ("proxy/relay.py", "                wait.forsake()\n", "                pass\n"),
+    ),
+    mutant(
+        "busy-robbed",
+        "whatever is down loses what waits there, though it goes on with it",
+        "flow/test_flow_standstill_stays",
+        (
+            "proxy/routing/silence.py",
+            "    return health.up is False and unanswered >= ",
+            "    return health.up is False or 0 >= ",
+        ),
+    ),
+    mutant(
         "hop-by-hop-passed",
         "headers that Connection names go upstream",
         "headers",

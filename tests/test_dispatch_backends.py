@@ -1,11 +1,12 @@
-"""A backend that is silent: when it counts as such, what that does to decisions, and that anything it says ends it."""
+"""A backend that is silent: when it counts as such, what that does to decisions, and that anything it says ends it; and
+one that stands still."""
 
 import pytest
 from fakes.rig import BASELINE, SPECULATIVE, Rig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.model import ROLES, Change, ChangeKind, Reason
+from proxy.model import ROLES, Change, ChangeKind, Outcome, Reason
 from proxy.routing.health import Evidence
 
 
@@ -98,3 +99,81 @@ def test_only_one_that_is_unheard_is_silent_and_each_change_is_told_once(steps: 
             told = [each.after for each in rig.changes if each.kind is ChangeKind.SILENCE and each.role is backend.role]
             assert told == ["true", "false"] * (len(told) // 2) + ["true"] * (len(told) % 2)
             assert (told[-1:] == ["true"]) is backend.silent
+
+
+# What comes of a probe, or without one: whether anything was heard, and what it says of health.
+RESULTS: dict[str, tuple[bool, Evidence | None]] = {
+    "nothing": (False, Evidence.MISS),
+    "refused": (True, Evidence.REFUSED),
+    "broken": (True, Evidence.MISS),
+    "500": (True, Evidence.MISS),
+    "503": (True, Evidence.NOT_READY),
+    "hit": (True, Evidence.HIT),
+    "head": (True, None),
+    "tokens": (True, None),
+    "first byte late": (False, Evidence.SILENCE),
+}
+
+
+def bring(rig: Rig, result: str) -> None:
+    """One probe with this result, or what came between two probes."""
+    desk, backend = rig.desk, rig.desk.backend(SPECULATIVE)
+    heard, evidence = RESULTS[result]
+    if result in ("nothing", "refused", "broken", "500", "503", "hit"):
+        desk.listen(backend)
+        rig.now_s += 6.0
+        if result == "nothing":
+            desk.unanswered(backend)
+    if result == "nothing":
+        desk.gave_up(backend)
+    elif result in ("refused", "broken"):
+        desk.turned_away(backend)
+    elif result == "tokens":
+        desk.tokens_flowed(backend)
+    elif heard:
+        desk.spoke(backend)
+    if evidence is not None:
+        desk.observe_health(backend, evidence)
+
+
+@given(st.lists(st.sampled_from(("nothing",) * 6 + tuple(RESULTS)), max_size=30))
+def test_only_a_backend_that_is_down_and_leaves_every_probe_without_any_answer_stands_still(results: list[str]) -> None:
+    rig = Rig()
+    backend, told = rig.desk.backend(SPECULATIVE), []
+    rig.desk.on_standstill = told.append
+    rig.desk.observe_health(backend, Evidence.HIT)
+    row, began_s = 0, None
+    for result in results:
+        before, asked_s = len(told), rig.now_s
+        bring(rig, result)
+        if result in ("nothing", "refused", "broken"):
+            began_s = asked_s if began_s is None else began_s
+        elif RESULTS[result][0]:
+            began_s = None
+        if RESULTS[result][0]:
+            row = 0
+        elif result == "nothing":
+            row += 1
+        health = backend.health
+        still = result == "nothing" and health.up is False and row >= (1 if health.doubtful else 3)
+        assert told[before:] == [backend] * still
+        if row:
+            assert began_s is not None and backend.silence_s(rig.now_s) == pytest.approx(rig.now_s - began_s)
+        elif not backend.silent:
+            assert backend.silence_s(rig.now_s) is None
+
+
+def test_generation_that_waited_in_vain_on_one_that_stands_still_leaves_no_doubt(rig: Rig) -> None:
+    backend = rig.desk.backend(SPECULATIVE)
+    place = rig.assign()
+    for _ in range(3):
+        bring(rig, "nothing")
+    rig.desk.settle(place, Outcome.FAILED_BEFORE_COMMIT, unheard=True)
+    assert (backend.health.up, backend.health.doubtful) == (False, False)
+
+
+def test_generation_that_waited_in_vain_before_the_probes_did_leaves_doubt(rig: Rig) -> None:
+    place = rig.assign()
+    bring(rig, "nothing")
+    rig.desk.settle(place, Outcome.FAILED_BEFORE_COMMIT, unheard=True)
+    assert rig.desk.backend(SPECULATIVE).health.doubtful

@@ -1,4 +1,4 @@
-"""When an answer is late, and when a silent backend is kept from requests."""
+"""When an answer is late, when a silent backend is kept from requests, and when it loses those that it has."""
 
 from itertools import product
 
@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.model import BASELINE, SPECULATIVE, BackendLoad, LoadSnapshot
-from proxy.routing.silence import TIMES, is_silent, late_s
+from proxy.routing.health import Health, HealthRules
+from proxy.routing.silence import TIMES, is_silent, late_s, may_move, stands_still
 
 SECONDS = st.floats(0.0, 1000.0)
 
@@ -39,3 +40,26 @@ def test_only_one_of_two_is_kept_from_requests_and_only_beside_one_that_serves()
         )
         assert is_silent(loads, SPECULATIVE) is (silent and eligible and not other_silent)
         assert not (is_silent(loads, SPECULATIVE) and is_silent(loads, BASELINE))
+
+
+@given(st.integers(1, 9), st.sampled_from((True, False, None)), st.booleans(), st.integers(0, 20))
+def test_a_backend_stands_still_when_as_many_probes_were_unanswered_as_take_one_out(
+    most: int, up: bool | None, doubtful: bool, unanswered: int
+) -> None:
+    still = stands_still(HealthRules(max_misses=most), Health(up, doubtful=doubtful), unanswered)
+    if up is not False or not unanswered:
+        assert not still, "it serves, or has said something"
+    else:
+        assert still is (doubtful or unanswered >= most)
+
+
+def test_what_it_has_may_go_to_one_that_serves_alone_and_never_both_ways() -> None:
+    for silent, other_silent, eligible, other_eligible in product((True, False), repeat=4):
+        loads = LoadSnapshot(
+            0.0,
+            BackendLoad(SPECULATIVE, eligible=eligible, silent=silent),
+            BackendLoad(BASELINE, eligible=other_eligible, silent=other_silent),
+        )
+        assert may_move(loads, SPECULATIVE) is (other_eligible and not other_silent)
+        if not eligible:
+            assert not may_move(loads, BASELINE)

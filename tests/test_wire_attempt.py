@@ -6,8 +6,16 @@ from typing import Any
 import pytest
 from fakes.answers import FakeAnswer, FakeUpstream
 from fakes.dialects import SAMPLES, Sample
+from fakes.until import turns
 
-from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, StaleConnection
+from proxy.errors import (
+    BackendBroken,
+    BackendSilent,
+    BackendUnreachable,
+    FirstByteTimeout,
+    StaleConnection,
+    UpstreamError,
+)
 from proxy.model import Dialect
 from proxy.wire import attempt
 from proxy.wire.attempt import PEEK_MAX_BYTES, Opened, Verdict, open_answer
@@ -144,6 +152,33 @@ async def test_body_that_is_no_stream_of_ours_is_not_looked_into(
 async def test_first_event_has_a_limit(answer: FakeAnswer) -> None:
     with pytest.raises(FirstByteTimeout):
         await opened(answer, first_byte_s=0.02)
+
+
+async def forsaken(answers: list[FakeAnswer | UpstreamError], *, heard: bool) -> Opened:
+    """The only wait is forsaken as soon as it is one of those that were, or were not, heard of."""
+    upstream = FakeUpstream(answers)
+    opening = asyncio.ensure_future(_open(upstream))
+    await turns()
+    for wait in tuple(upstream.deadlines[1.0].waits):
+        assert wait.heard is heard
+        wait.forsake()
+    return await opening
+
+
+async def _open(upstream: FakeUpstream) -> Opened:
+    return (await open_answer(upstream, CALL, Dialect.CHAT, task=present(), first_byte_s=1.0))[0]
+
+
+async def test_forsaken_wait_is_told_from_one_that_lasted_too_long() -> None:
+    with pytest.raises(BackendSilent):
+        await forsaken([], heard=False)
+
+
+async def test_stream_has_been_heard_of_from_its_head_on() -> None:
+    answer = FakeAnswer(hangs=True)
+    with pytest.raises(BackendSilent):
+        await forsaken([answer], heard=True)
+    assert answer.closed == 1
 
 
 async def test_head_has_the_same_limit() -> None:

@@ -7,7 +7,7 @@ from aiohttp.client_proto import ResponseHandler
 from fakes.engine import Exchange, FakeEngine, Script
 from fakes.until import turns, until
 
-from proxy.errors import BackendBroken, BackendUnreachable
+from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout
 from proxy.protocol.answer_head import MAX_HEAD_BYTES
 from proxy.wire import control as module
 from proxy.wire.connection import MAX_INTERIM_HEADS
@@ -115,10 +115,15 @@ async def garbage(exchange: Exchange) -> None:
     await exchange.send(b"\x00\r\n\r\n")
 
 
-@pytest.mark.parametrize("script", [hang, half, close, garbage])
-async def test_answer_that_is_late_or_broken_is_broken(script: Script) -> None:
+@pytest.mark.parametrize("script", [half, close, garbage])
+async def test_answer_that_is_broken_or_has_begun_and_is_late_is_broken(script: Script) -> None:
     with pytest.raises(BackendBroken):
         await asked(script, within_s=0.1)
+
+
+async def test_answer_of_which_nothing_came_in_time_is_told_from_a_broken_one() -> None:
+    with pytest.raises(FirstByteTimeout):
+        await asked(hang, within_s=0.1)
 
 
 async def test_answer_that_is_too_large_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,30 @@ async def test_cancellation_by_others_in_the_same_turn_is_theirs() -> None:
         await task
 
 
-@pytest.mark.parametrize("end", ["in time", "too late", "cancelled"])
+@leaping
+async def test_forsaken_wait_ends_at_once_and_the_others_at_their_limit() -> None:
+    queue = Deadlines()[LIMIT_S]
+    tasks = [asyncio.ensure_future(late_s(queue, begun_s)) for begun_s in (0, 1, 2)]
+    await asyncio.sleep(10)
+    list(queue.waits)[1].forsake()
+    limit_s = pytest.approx(LIMIT_S, abs=0.01)
+    assert await asyncio.gather(*tasks) == [limit_s, 9, limit_s]
+
+
+async def test_unheard_are_the_present_waits_of_every_limit_of_which_nothing_has_come() -> None:
+    deadlines = Deadlines()
+    task = asyncio.current_task()
+    assert task is not None
+    waits = [Wait(deadlines[within_s], task) for within_s in (LIMIT_S, LIMIT_S, 50.0, LIMIT_S)]
+    waits[0].heard = True
+    waits[1].close()
+    assert list(deadlines.unheard()) == [waits[3], waits[2]]
+    for wait in (waits[0], *waits[2:]):
+        wait.close()
+    assert list(deadlines.unheard()) == []
+
+
+@pytest.mark.parametrize("end", ["in time", "too late", "forsaken", "cancelled"])
 async def test_wait_that_is_over_keeps_nothing_alive(end: str) -> None:
     """The frames that a cancelled task keeps would keep the wait, and the wait the task."""
     queue = Deadlines()[LIMIT_S]
@@ -116,7 +139,9 @@ async def test_wait_that_is_over_keeps_nothing_alive(end: str) -> None:
     try:
         task = asyncio.ensure_future(waiting())
         await turns()
-        {"in time": came.set, "too late": next(iter(queue.waits)).end, "cancelled": task.cancel}[end]()
+        wait = next(iter(queue.waits))
+        {"in time": came.set, "too late": wait.end, "forsaken": wait.forsake, "cancelled": task.cancel}[end]()
+        del wait
         await asyncio.wait([task])
         gone = weakref.ref(task)
         del task

@@ -7,7 +7,7 @@ from fakes.control import FakeControl, Said
 from fakes.desk import Clock, desk
 from fakes.leaping import LeapingSocketLoop, leaping
 
-from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
+from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, UpstreamError
 from proxy.model import Change, ChangeKind, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
@@ -223,7 +223,7 @@ class SlowControl(FakeControl):
     async def get(self, path: str, *, within_s: float) -> Reply:
         if self.after_s >= within_s:
             await asyncio.sleep(within_s)
-            raise BackendBroken("late")
+            raise FirstByteTimeout("late")
         await asyncio.sleep(self.after_s)
         return await super().get(path, within_s=within_s)
 
@@ -328,3 +328,27 @@ async def test_time_in_which_this_process_stood_still_is_not_the_engines() -> No
     await asyncio.sleep(0.2)
     assert told == [pytest.approx(8.0)]
     late.cancel()
+
+
+@pytest.mark.parametrize(
+    ("result", "count"),
+    [
+        (None, 2),
+        (FirstByteTimeout("late"), 1),
+        (BackendUnreachable("no"), 0),
+        (BackendBroken("broke off"), 0),
+        (Said(500), 0),
+    ],
+    ids=["nothing came", "late by us alone", "refused", "broken", "an answer"],
+)
+@leaping
+async def test_probes_are_unanswered_in_a_row_that_get_nothing_of_any_kind(
+    result: Said | UpstreamError | None, count: int
+) -> None:
+    rig = SlowRig(ready=Said())
+    await rig.take(0.01)
+    await rig.take(9.0)
+    if result is not None:
+        rig.slow.pages["/ready"] = result
+    await rig.take(9.0 if result is None else 0.01)
+    assert rig.backend.unanswered == count

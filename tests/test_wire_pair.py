@@ -14,6 +14,7 @@ from proxy.dispatch import Desk
 from proxy.model import ROLES, Role
 from proxy.wire import pair as module
 from proxy.wire.connection import Call
+from proxy.wire.deadlines import Wait
 from proxy.wire.pair import LineRules, Pair
 
 
@@ -120,6 +121,23 @@ async def test_request_on_a_dropped_backend_goes_on(rig: Rig) -> None:
             assert (answer.status, len(rig.b.requests)) == (200, 1)
             answer.close()
         await rig.pair.stop()
+
+
+async def test_waits_for_a_backend_are_found_on_every_line_that_it_has_or_had(rig: Rig) -> None:
+    rig.pair.connect(rig.rules)
+    backend, task = rig.desk.backend(Role.BASELINE), asyncio.current_task()
+    assert task is not None
+    old = rig.pair.line(backend)
+    rig.rules = {**rig.rules, Role.BASELINE: replace(rig.rules[Role.BASELINE], api_key="another")}
+    rig.pair.connect(rig.rules)
+    new = rig.pair.line(backend)
+    assert new is not old
+    lines = (old, new, rig.pair.line(rig.desk.backend(Role.SPECULATIVE)))
+    waits = [Wait(line.upstream.deadlines[1.0], task) for line in lines]
+    assert list(rig.pair.unheard(backend)) == waits[:2]
+    for wait in waits:
+        wait.close()
+    await rig.pair.stop()
 
 
 async def test_dropped_backend_is_not_watched_any_more(rig: Rig) -> None:

@@ -166,7 +166,8 @@ class Timeouts(Section):
     """Longest wait for a connection to a backend; after it the other one is tried. Raise it for distant backends."""
     first_byte_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 600.0
     """Longest wait for the first byte of an answer. It covers the engine's own queue and the prefill, and for
-    answers that do not stream all of the generation: raise it for long ones."""
+    answers that do not stream all of the generation: raise it for long ones. An engine that goes down without a word is
+    not waited for so long where the other one serves."""
     stall_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] = 300.0
     """Longest silence inside an answer that has begun. Raise it when long prefills of others hold streams up."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 180.0

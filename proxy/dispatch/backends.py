@@ -8,7 +8,7 @@ from collections.abc import Callable
 from proxy.dispatch.plans import Assignment, BackendPlan, Plan
 from proxy.model import SPECULATIVE, Change, ChangeKind, CircuitState, EngineFacts, EngineLoad, Outcome, Role
 from proxy.protocol.agreement import ghosts
-from proxy.routing import blackhole, breaker, health
+from proxy.routing import blackhole, breaker, health, silence
 from proxy.routing.breaker import Event
 from proxy.routing.health import Evidence
 from proxy.state.backend import Backend
@@ -20,7 +20,8 @@ _FAILURE = Event.FAILURE
 
 class Backends:
     """Both backends. `clock` returns monotonic seconds; `on_room` is called when a place may have come free, and
-    `on_change` gets every change of circuit, health, silence and drain."""
+    `on_change` gets every change of circuit, health, silence and drain, `on_standstill` a backend that stands still,
+    with each probe that it leaves unanswered."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -28,6 +29,7 @@ class Backends:
         self.plan = plan
         self.on_room: Callable[[], None] = lambda: None
         self.on_change: Callable[[Change], None] = lambda _: None
+        self.on_standstill: Callable[[Backend], None] = lambda _: None
         self._speculative, self._baseline = (self._new_backend(each) for each in plan.backends)
 
     def backend(self, role: Role) -> Backend:
@@ -60,7 +62,8 @@ class Backends:
 
     def listen(self, backend: Backend) -> None:
         """A probe is sent: from now on it counts whether anything comes."""
-        backend.unheard = True
+        if not backend.unheard:
+            backend.unheard, backend.unheard_since_s = True, self.clock()
 
     def unanswered(self, backend: Backend) -> None:
         """The probe's answer is late: a backend from which nothing else has come either is silent until it speaks. One
@@ -74,11 +77,23 @@ class Backends:
         """Something came from a backend, whatever it was."""
         if not backend.unheard:
             return
-        backend.unheard = False
+        backend.unheard, backend.unanswered = False, 0
         if backend.silent:
             backend.silent = False
             self._announce(backend, ChangeKind.SILENCE, "true", "false")
             self.on_room()
+
+    def gave_up(self, backend: Backend) -> None:
+        """The probe's answer has not come within its limit."""
+        backend.unanswered += backend.unheard
+
+    def turned_away(self, backend: Backend) -> None:
+        """The probe's connection was refused or broken off: no answer, but an engine that stands still does neither."""
+        backend.unanswered = 0
+
+    def stands_still(self, backend: Backend) -> bool:
+        """See silence.py."""
+        return silence.stands_still(self.plan.health, backend.health, backend.unanswered)
 
     def observe_health(self, backend: Backend, evidence: Evidence) -> None:
         """Move a backend's health by one piece of evidence."""
@@ -90,6 +105,8 @@ class Backends:
                 backend.shelf.forget()  # an engine that was gone has begun anew
             self._announce(backend, ChangeKind.HEALTH, _word(before), _word(backend.health.up))
             self.on_room()
+        if evidence is Evidence.MISS and self.stands_still(backend):
+            self.on_standstill(backend)
 
     def observe_load(self, backend: Backend, load: EngineLoad) -> None:
         """Keep what an engine says of its own load; a higher limit may make room."""

@@ -153,7 +153,8 @@ class Desk(Sight):
     def settle(self, assignment: Assignment, outcome: Outcome, *, unheard: bool = False) -> None:
         """End an attempt's lease. `unheard` says the engine may decode on for a while: the client left, or we gave
         up, before the first token, where engines look for a lost client only every few seconds."""
-        if unheard and outcome is Outcome.FAILED_BEFORE_COMMIT:
+        # Of one that stands still it says nothing new, and once it answers there is nothing to doubt.
+        if unheard and outcome is Outcome.FAILED_BEFORE_COMMIT and not self.stands_still(assignment.backend):
             self.observe_health(assignment.backend, Evidence.SILENCE)
         ended = outcome is _FINISHED  # by the engine itself
         self._end(assignment, outcome, 0.0 if ended else self._linger_s(assignment, outcome, unheard=unheard))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from proxy.dispatch.backends import Backends
 from proxy.dispatch.plans import Plan
 from proxy.model import ROLES, Change, ChangeKind, LoadSnapshot, Regime, Role, Traits, Whereabouts
-from proxy.routing import policy
+from proxy.routing import policy, silence
 from proxy.state.backend import Backend
 from proxy.state.holdings import Holdings
 
@@ -84,6 +84,14 @@ class Sight(Backends):
         """Whether requests may be sent to `role`, now or when it has room."""
         snapshot = self.snapshot()
         return snapshot.of(role).eligible or snapshot.all_down
+
+    def beside(self, backend: Backend) -> Role:
+        """The role of the other backend."""
+        return self._role_now(backend).other
+
+    def may_move(self, backend: Backend) -> bool:
+        """Whether what waits on a backend that stands still may go to the other one, see silence.py."""
+        return silence.may_move(self.snapshot(), self._role_now(backend))
 
     def serves_beside(self, failed: Backend) -> bool:
         """Whether requests may be sent to the other backend than `failed`, now or when it has room."""

@@ -40,7 +40,9 @@ class Backend:
     `limit` is the operator's max_in_flight (None: take the engine's own); `draining` is the operator's wish;
     `load_at_s` is the monotonic instant of the last engine poll, `recovered_at_s` that of the last return from being
     down or from an open circuit, `changed_at_s` that at which another engine than before was found there. `unheard`
-    says that nothing has come from it since its latest probe was sent, `silent` that this lasts too long by now.
+    says that nothing has come from it since its latest probe was sent, `silent` that this lasts too long by now;
+    `unheard_since_s` is when the first of such probes was sent, and `unanswered` how many of them in a row have had no
+    answer within their limit.
     """
 
     role: Role
@@ -57,6 +59,8 @@ class Backend:
     recovered_at_s: float | None = None
     changed_at_s: float | None = None
     unheard: bool = False
+    unheard_since_s: float = _NEVER_S
+    unanswered: int = 0
     silent: bool = False
     shelf: Shelf = field(default_factory=Shelf)
     known: Standing | None = field(default=None, init=False, repr=False, compare=False)
@@ -116,6 +120,10 @@ class Backend:
             out,
             self.silent,
         )
+
+    def silence_s(self, now_s: float) -> float | None:
+        """How long nothing has come from it, in seconds; None where that is not known to be too long."""
+        return now_s - self.unheard_since_s if self.silent or self.unanswered else None
 
     def drift(self) -> int | None:
         """The engine's running and waiting sequences less our own count; None before the first poll.

@@ -12,6 +12,8 @@ from proxy.telling.reasons import beside, why
 
 # A shorter wait is the time that deciding takes.
 WAITED_S = 0.001
+# What a backend did to a request that left it, by the code, where it did more than fail.
+_FAILED = {"backend_silent": "gave no sign of life any more, until it counted as down"}
 
 
 def sentences(records: Sequence[DecisionRecord], settled: RequestFacts | None) -> tuple[str, ...]:
@@ -70,9 +72,8 @@ def _attempt(record: DecisionRecord, settled: RequestFacts | None) -> list[str]:
     if decision.reason is Reason.FAILOVER or record.attempt > 1:
         failure = None if settled is None else settled.first_failure
         code = "" if failure is None else f" ({failure})"
-        told = (
-            f"{title(decision.role.other)} failed it before the answer began{code}, so it was sent to {decision.role}"
-        )
+        said = _FAILED.get(failure or "", "failed it before the answer began")
+        told = f"{title(decision.role.other)} {said}{code}, so it was sent to {decision.role}"
         if decision.reason is not Reason.FAILOVER:
             told += f": {why(decision, settled)}"
     else:

@@ -127,6 +127,10 @@ class Admission:
         turn = next(self._numbers) - _FAILED_BEFORE
         return await self._wait(_Waiter(traits, request_id, route, _future(), self._desk.clock(), turn, failed))
 
+    def takes_back(self, traits: Traits, failed: Backend) -> bool:
+        """Whether such a request finds room on the other backend now, or may wait for it."""
+        return self.rules.max_waiting > 0 or self._desk.has_room(frozenset((self._desk.beside(failed),)), traits.weight)
+
     def close(self) -> None:
         """Refuse everybody who waits and everybody who comes."""
         self._closed = True

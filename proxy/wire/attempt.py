@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from proxy.errors import BackendBroken, FirstByteTimeout, StaleConnection
+from proxy.errors import BackendBroken, BackendSilent, FirstByteTimeout, StaleConnection
 from proxy.model import Dialect
 from proxy.protocol.fields import Fields
 from proxy.protocol.sse import Scanner
@@ -81,7 +81,8 @@ async def open_answer(
     """Send a call and judge its answer, in the present `task`; the flag says that a stale connection made one replay
     necessary. Over a `fresh` connection there is none.
 
-    Raises UpstreamError; FirstByteTimeout when neither the head nor (of a stream) the first event came in time.
+    Raises UpstreamError; FirstByteTimeout when neither the head nor (of a stream) the first event came in time, and
+    BackendSilent when the wait was forsaken.
     """
     wait = Wait(upstream.deadlines[first_byte_s], task)
     del task  # one that is cancelled keeps this frame, which is not to keep it
@@ -94,6 +95,7 @@ async def open_answer(
         if opened.verdict is not GOOD or not _is_stream(answer.fields, dialect):
             return opened, replayed
         try:
+            wait.heard = True
             opened.scanner = Scanner(dialect)
             await _peek(opened, opened.scanner)
             opened.verdict = _by_first_event(opened.scanner)
@@ -104,6 +106,8 @@ async def open_answer(
     except asyncio.CancelledError as error:
         if not wait.is_ours():
             raise
+        if wait.forsaken:
+            raise BackendSilent("the backend sent nothing and counts as down") from error
         message = f"the backend sent nothing within timeouts.first_byte_s ({first_byte_s:g} s)"
         raise FirstByteTimeout(message) from error
     finally:

@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from proxy.errors import BackendBroken, BackendUnreachable, UpstreamError
+from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, UpstreamError
 from proxy.protocol.answer_head import MAX_HEAD_BYTES
 from proxy.wire.calls import MAX_AGE_S, POOL_IDLE_S
 from proxy.wire.connection import MAX_INTERIM_HEADS, notice_vanished_host
@@ -47,8 +47,10 @@ class Control:
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, path: str, *, within_s: float) -> Reply:
-        """GET a path. Raises BackendUnreachable or BackendBroken, also for lateness and for an answer too large."""
+        """GET a path. Raises BackendUnreachable, FirstByteTimeout where nothing came in time, and BackendBroken, also
+        for an answer that began and is late, or is too large."""
         self._session = self._session or _open_session(self._connect_s, self._names)
+        begun = False
         try:
             async with (
                 asyncio.timeout(within_s),
@@ -56,11 +58,12 @@ class Control:
                     URL(self._base + path, encoded=True), headers=self._headers, allow_redirects=False
                 ) as response,
             ):
+                begun = True
                 return Reply(response.status, await _whole(response.content))
         except aiohttp.ClientConnectorError as error:
             raise BackendUnreachable(f"{path}: no connection ({type(error).__name__})") from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise self._broken(path, error, within_s) from error
+            raise self._broken(path, error, within_s, begun=begun) from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -69,9 +72,10 @@ class Control:
             self._session = None
 
     @staticmethod
-    def _broken(path: str, error: Exception, within_s: float) -> UpstreamError:
+    def _broken(path: str, error: Exception, within_s: float, *, begun: bool) -> UpstreamError:
         if isinstance(error, TimeoutError):
-            return BackendBroken(f"{path}: no answer within {within_s:g} s")
+            late = BackendBroken if begun else FirstByteTimeout
+            return late(f"{path}: no answer within {within_s:g} s")
         return BackendBroken(f"{path}: {type(error).__name__}")
 
 

@@ -1,10 +1,11 @@
 """Ends the waits of tasks that last too long, at a fraction of a timer's price: every request has such a wait, and
-nearly none of them lasts too long.
+nearly none of them lasts too long. Or is in vain: what it is for will not come.
 
 What is waited for, and what is said when it has not come, is in attempt.py.
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 # A loop's timers go by milliseconds, and one may come that much early.
@@ -17,6 +18,11 @@ class Deadlines(dict[float, "Queue"]):
     def __missing__(self, within_s: float) -> "Queue":
         queue = self[within_s] = Queue(within_s)
         return queue
+
+    def unheard(self) -> "Iterator[Wait]":
+        """The present ones of which nothing has come yet; of those with one limit the first to begin first. They may be
+        ended meanwhile."""
+        return (wait for queue in tuple(self.values()) for wait in tuple(queue.waits) if not wait.heard)
 
 
 class Queue:
@@ -46,14 +52,14 @@ class Queue:
 
 
 class Wait:
-    """One wait of a task, which is cancelled when it lasts too long; whose word that was, `passed` tells. What
-    asyncio.timeout does."""
+    """One wait of a task, which is cancelled when it lasts too long (`passed`) or is in vain (`forsaken`). What
+    asyncio.timeout does. `heard` is for whoever waits: a part of what is waited for has come."""
 
-    __slots__ = ("_asked", "_queue", "_task", "due_s", "passed")
+    __slots__ = ("_asked", "_queue", "due_s", "forsaken", "heard", "passed", "task")
 
     def __init__(self, queue: Queue, task: "asyncio.Task[Any]") -> None:
-        self.passed = False
-        self._task = task
+        self.passed = self.forsaken = self.heard = False
+        self.task = task
         self._asked = task.cancelling()
         self._queue = queue
         self.due_s = queue.loop.time() + queue.within_s
@@ -64,13 +70,19 @@ class Wait:
     def end(self) -> None:
         """It has lasted too long."""
         self.passed = True
-        self._task.cancel()
+        self.task.cancel()
+
+    def forsake(self) -> None:
+        """It is in vain."""
+        self._queue.waits.pop(self, None)
+        self.forsaken = True
+        self.task.cancel()
 
     def is_ours(self) -> bool:
         """Whether a cancellation that has just come is this wait's alone; to be asked once, of each that comes."""
-        return self.passed and self._task.uncancel() <= self._asked
+        return (self.passed or self.forsaken) and self.task.uncancel() <= self._asked
 
     def close(self) -> None:
         """The wait is over."""
         self._queue.waits.pop(self, None)
-        del self._task  # one that was cancelled keeps the frames it was in, and those keep this wait
+        del self.task  # one that was cancelled keeps the frames it was in, and those keep this wait

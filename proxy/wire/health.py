@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from proxy.dispatch import Desk
-from proxy.errors import BackendUnreachable, UpstreamError
+from proxy.errors import BackendUnreachable, FirstByteTimeout, UpstreamError
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
 from proxy.routing.silence import late_s
@@ -77,7 +77,7 @@ class HealthProbe:
         return Evidence.HIT if reply.status < 500 else Evidence.MISS
 
     async def _ask(self, path: str, *, deep: bool = False) -> Reply:
-        """GET a page; the desk learns when an answer is due, when it is late, and that it came."""
+        """GET a page; the desk learns when an answer is due, when it is late, and whether one came."""
         took_s, least_s = (self._deep_took_s, DEEP_LATE_S) if deep else (self._took_s, LATE_S)
         within_s = DEEP_PROBE_S if deep else self._timeout_s
         loop = asyncio.get_running_loop()
@@ -87,6 +87,13 @@ class HealthProbe:
         late = Late(due_s, partial(self._desk.unanswered, self._backend))
         try:
             reply = await self._control.get(path, within_s=within_s)
+        except FirstByteTimeout:
+            if late.told:  # else it was we who stood still
+                self._desk.gave_up(self._backend)
+            raise
+        except UpstreamError:
+            self._desk.turned_away(self._backend)
+            raise
         finally:
             late.cancel()
         # Of a late one no more than that: a page that has become slow is known after some, and a frozen engine that
@@ -132,12 +139,13 @@ class HealthProbe:
 
 
 class Late:
-    """Calls `tell` once, after `late_s` seconds in which this process has run."""
+    """Calls `tell` once, after `late_s` seconds in which this process has run; `told` says that it has."""
 
     def __init__(self, late_s: float, tell: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._late_s = late_s
         self._tell = tell
+        self.told = False
         self._begin()
 
     def cancel(self) -> None:
@@ -152,6 +160,7 @@ class Late:
         if self._loop.time() - self._due_s > HELD_UP_S:
             self._begin()
         else:
+            self.told = True
             self._tell()
 
 

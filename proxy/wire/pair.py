@@ -4,7 +4,7 @@ A reload swaps only what changed; the wires of a dropped backend close when its 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from proxy.protocol.routes import EngineKind
 from proxy.state.backend import Backend
 from proxy.wire.calls import Upstream
 from proxy.wire.control import Control
+from proxy.wire.deadlines import Wait
 from proxy.wire.engine_poll import EnginePoll
 from proxy.wire.health import HealthProbe
 from proxy.wire.names import Names
@@ -136,6 +137,11 @@ class Pair:
         if line.backend is backend:
             return line
         return next(line for line in self._retired if line.backend is backend)
+
+    def unheard(self, backend: Backend) -> Iterator[Wait]:
+        """The waits for answers of a backend of which nothing has come yet, see Deadlines.unheard."""
+        lines = [line for line in (*self._retired, *self._lines.values()) if line.backend is backend]
+        return (wait for line in lines for wait in line.upstream.deadlines.unheard())
 
     async def stop(self) -> None:
         """Close everything."""

@@ -8,17 +8,19 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from fakes.engine import Exchange, FakeEngine, Script
+from fakes.engine import Exchange, FakeEngine, Script, content, plain
 from fakes.failing import (
     EITHER_ROLE,
     FORMS,
     PLAIN_CHAT,
     STREAMING,
     UNPROBED,
+    Form,
     Paged,
     black_hole,
     hang,
     pinned,
+    scripts,
     serve_any,
 )
 from fakes.leaping import leaping, passed_s
@@ -30,7 +32,7 @@ from fakes.until import until, until_told
 
 from proxy import tasks
 from proxy.app import App
-from proxy.model import Reason, Role
+from proxy.model import CircuitState, Reason, Role
 
 INTERVAL_S, TIMEOUT_S = 1.0, 5.0
 PROBED = {"interval_s": INTERVAL_S, "timeout_s": TIMEOUT_S}
@@ -306,6 +308,48 @@ async def test_h16_requests_to_the_other_engine_do_not_wait_behind_those_that_ar
             assert passed_s() - began_s < 0.010
         for client in stuck:
             client.leave()
+
+
+@pytest.mark.parametrize("form", FORMS[:4], ids=str)
+@EITHER_ROLE
+@leaping
+async def test_h16_what_is_stuck_on_an_engine_that_goes_down_is_served_by_the_other_and_leaves_nothing(
+    role: Role, form: Form
+) -> None:
+    with patch("fakes.stage.FakeEngine", Paged):
+        async with staged(**scripts(role, hang, form.serve), routing=pinned(role), health=PROBED) as stage:
+            frozen = engine_of(stage, role)
+            assert isinstance(frozen, Paged)
+            await asyncio.sleep(5.5)
+            frozen.pages = dict.fromkeys(("/ready", "/health", "/v1/loads", "/server_info"), hang)
+            began_s = passed_s()
+            assert form.is_good(await form.ask(stage))
+            assert passed_s() - began_s <= 3 * (INTERVAL_S + TIMEOUT_S), "three missed probes take no longer"
+            assert (len(stage.a.requests), len(stage.b.requests)) == (1, 1)
+            assert stage.circuit(role).state is CircuitState.CLOSED
+            await until(lambda: not frozen.open, what="the engine seeing its connection closed")
+
+
+@leaping
+async def test_h16_busy_engine_keeps_what_waits_there_while_its_streams_flow() -> None:
+    async def busy(exchange: Exchange) -> None:
+        if b'"stream":false' in exchange.request.body:
+            await asyncio.sleep(50.0)
+            return await plain(exchange)
+        await exchange.stream_head()
+        for _ in range(60):
+            await exchange.event(content("w"))
+            await asyncio.sleep(0.9)
+        await exchange.event(content("", finish_reason="stop"))
+        return await exchange.end()
+
+    with patch("fakes.stage.FakeEngine", Paged):
+        async with staged(a=busy, health=PROBED) as stage:
+            assert isinstance(stage.a, Paged)
+            await asyncio.sleep(5.5)
+            stage.a.pages = dict.fromkeys(("/ready", "/health", "/v1/loads", "/server_info"), hang)
+            said = await asyncio.gather(stage.ask(stream=True), stage.ask())
+            assert all(each.whole for each in said) and not stage.b.requests
 
 
 @leaping

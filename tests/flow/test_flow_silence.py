@@ -3,57 +3,24 @@
 import asyncio
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from unittest.mock import patch
 
 import pytest
-from fakes.engine import Exchange, FakeEngine, content
+from fakes.engine import Exchange, content
 from fakes.failing import Paged, hang, metric
+from fakes.freezing import PROBED, engine, freezing, went
 from fakes.leaping import leaping, passed_s
 from fakes.proxy import running, settings
 from fakes.raw import ask, chat, request
-from fakes.stage import Stage, staged
+from fakes.stage import staged
 from fakes.until import until
 
 from proxy.model import Role
 from proxy.watch.watch import STEP_S
 
 SPECULATIVE, BASELINE = Role
-PROBED = {"interval_s": 1.0, "timeout_s": 5.0}
 # A probe begins within one interval, and a second later its answer is late.
 WITHIN_S = 2.1
-
-
-@dataclass(eq=False)
-class Freezing(FakeEngine):
-    """An engine that takes connections while it stands still, and goes on with all of them afterwards."""
-
-    moves: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def __post_init__(self) -> None:
-        self.moves.set()
-
-    async def _serve(self, exchange: Exchange) -> None:
-        await self.moves.wait()
-        await super()._serve(exchange)
-
-
-@asynccontextmanager
-async def freezing(**sections: object) -> AsyncIterator[tuple[Stage, Freezing, Freezing]]:
-    """Both engines have answered their probes for some seconds."""
-    with patch("fakes.stage.FakeEngine", Freezing):
-        async with staged(health=PROBED, **sections) as stage:  # type: ignore[arg-type]
-            assert isinstance(stage.a, Freezing) and isinstance(stage.b, Freezing)
-            await asyncio.sleep(5.5)
-            yield stage, stage.a, stage.b
-
-
-async def went(stage: Stage, *lines: str) -> tuple[str | None, str | None]:
-    said = await stage.ask(*lines)
-    return said.header("x-crossover-backend"), said.header("x-crossover-reason")
 
 
 @leaping
@@ -141,24 +108,6 @@ async def test_engine_that_answers_no_probe_while_its_streams_flow_is_never_sile
             for said in await asyncio.gather(*streams):
                 assert (said.header("x-crossover-reason"), said.whole) == ("room", True)
             assert metric(stage, "changes_total") == before
-
-
-@asynccontextmanager
-async def engine(role: Role) -> AsyncIterator[tuple[int, str]]:
-    """An embedded engine in a process of its own: its pid and url."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "proxy", "engine", "--role", role, "--port", "0", "--time-scale", "0.1"),
-        *("--die-with-parent",),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        line = (await process.stdout.readline()).decode()
-        yield process.pid, f"http://127.0.0.1:{int(line.split()[1])}"
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def test_engine_process_that_is_stopped_is_avoided_until_it_goes_on() -> None:

@@ -1,0 +1,221 @@
+"""What waits on an engine stays there while nobody is better for it, and while the engine says anything at all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from fakes.engine import Exchange, Script, content, plain
+from fakes.failing import hang
+from fakes.freezing import A_PROBE_S, DOWN_WITHIN_S, Freezing, down, freezing, seen_down, stuck_on, went
+from fakes.held import Held
+from fakes.leaping import leaping
+from fakes.raw import ask, chat, request
+from fakes.stage import Stage
+from fakes.until import until
+
+from proxy.model import Role
+
+BASELINE = Role.BASELINE
+PAGES = ("/ready", "/health", "/v1/loads", "/server_info")
+Out = Callable[[Stage, Freezing], Awaitable[None]]
+
+
+async def drained(stage: Stage, other: Freezing) -> None:
+    stage.app.drain_backend(BASELINE, draining=True)
+
+
+async def frozen_too(stage: Stage, other: Freezing) -> None:
+    other.moves.clear()
+
+
+async def not_ready(stage: Stage, other: Freezing) -> None:
+    other.ready = False
+    await seen_down(stage, BASELINE)
+
+
+@pytest.mark.parametrize("out", [drained, frozen_too, not_ready])
+@leaping
+async def test_it_waits_on_while_the_other_engine_takes_nothing_and_goes_there_when_it_does(out: Out) -> None:
+    async with freezing() as (stage, frozen, other):
+        frozen.moves.clear()
+        [stuck] = await stuck_on(stage, frozen)
+        await out(stage, other)
+        await seen_down(stage)
+        await asyncio.sleep(60.0)
+        assert not stuck.done() and not other.requests and not other.asked()
+        stage.app.drain_backend(BASELINE, draining=False)
+        other.ready = True
+        other.moves.set()
+        await until(stuck.done, 2 * A_PROBE_S, what="its being moved")
+        assert await stuck == ("baseline", "failover")
+        frozen.moves.set()
+
+
+@leaping
+async def test_it_is_served_by_the_engine_that_goes_on_while_the_other_one_is_away() -> None:
+    async with freezing() as (stage, frozen, _):
+        frozen.moves.clear()
+        [stuck] = await stuck_on(stage, frozen)
+        stage.app.drain_backend(BASELINE, draining=True)
+        await asyncio.sleep(60.0)
+        frozen.moves.set()
+        assert await stuck == ("speculative", "room")
+
+
+@leaping
+async def test_what_was_moved_is_not_moved_again_when_the_other_engine_stands_still_as_well() -> None:
+    async with freezing() as (stage, frozen, other):
+        other.script = Held()
+        frozen.moves.clear()
+        [stuck] = await stuck_on(stage, frozen)
+        await until(lambda: other.requests, DOWN_WITHIN_S, what="its being moved")
+        frozen.moves.set()
+        await until(lambda: not down(stage), what="its being up")
+        other.moves.clear()
+        await seen_down(stage, BASELINE)
+        await asyncio.sleep(60.0)
+        assert not stuck.done() and len(frozen.asked()) == 1
+        other.script.opened.set()
+        assert await stuck == ("baseline", "failover")
+        other.moves.set()
+
+
+async def storing(exchange: Exchange) -> None:
+    await exchange.answer(b'{"id":"resp_1","object":"response","status":"completed"}')
+
+
+@leaping
+async def test_request_that_names_what_one_engine_has_waits_for_that_engine() -> None:
+    async with freezing() as (stage, frozen, other):
+
+        async def ask_for(**body: object) -> tuple[str | None, str | None]:
+            said = await ask(stage.app.port, request("/v1/responses", chat(**body)))
+            return said.header("x-crossover-backend"), said.header("x-crossover-reason")
+
+        frozen.script = storing
+        await ask_for()
+        frozen.moves.clear()
+        stuck = asyncio.create_task(ask_for(previous_response_id="resp_1"))
+        await until(frozen.asked, what="its being stuck")
+        await seen_down(stage)
+        await asyncio.sleep(60.0)
+        assert not stuck.done() and not other.requests
+        frozen.moves.set()
+        assert await stuck == ("speculative", "state")
+
+
+@leaping
+async def test_answer_whose_head_has_come_is_waited_for() -> None:
+    async with freezing() as (stage, frozen, other):
+
+        async def head_first(exchange: Exchange) -> None:
+            await exchange.stream_head()
+            frozen.moves.clear()
+            await frozen.moves.wait()
+            await exchange.event(content("w", finish_reason="stop"))
+            await exchange.chunk(b"data: [DONE]\n\n")
+            await exchange.end()
+
+        frozen.script = head_first
+        begun = asyncio.create_task(stage.ask(stream=True))
+        await seen_down(stage)
+        await asyncio.sleep(60.0)
+        assert not begun.done() and not other.requests
+        frozen.moves.set()
+        said = await begun
+        assert (said.header("x-crossover-backend"), said.whole) == ("speculative", True)
+
+
+# ---------------------------------------------------------------- an engine that is down and generates all the same
+
+
+def saying(status: str) -> Script:
+    async def say(exchange: Exchange) -> None:
+        await exchange.answer(b"", status)
+
+    return say
+
+
+async def close(exchange: Exchange) -> None:
+    exchange.writer.close()
+
+
+async def half(exchange: Exchange) -> None:
+    await exchange.head("200 OK", "content-length: 9")
+    await exchange.gone()
+
+
+async def page_only(exchange: Exchange) -> None:
+    """Hang; what the proxy asks besides is answered."""
+    await exchange.gone()
+
+
+BAD: dict[str, tuple[Script, tuple[str, ...]]] = {
+    "500": (saying("500 Internal Server Error"), PAGES),
+    "503": (saying("503 Service Unavailable"), PAGES),
+    "closes": (close, PAGES),
+    "half": (half, PAGES),
+    "page only": (page_only, ("/ready", "/health")),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@leaping
+async def test_long_prefill_is_left_alone_though_its_engines_probes_fail(bad: str) -> None:
+    """It says something to whoever asks, so that it does not stand still."""
+    page, paths = BAD[bad]
+    async with freezing() as (stage, busy, other):
+        busy.script = held = Held()
+        reading = asyncio.create_task(went(stage))
+        await until(lambda: held.ids, what="its being read")
+        busy.pages = dict.fromkeys(paths, page)
+        await until(lambda: down(stage), 30.0, what="its being down")
+        await asyncio.sleep(60.0)
+        assert not reading.done() and not other.requests
+        held.opened.set()
+        assert await reading == ("speculative", "room")
+        assert stage.ended[0].attempts == 1
+
+
+@leaping
+async def test_long_prefill_is_left_alone_though_its_engine_takes_no_new_connection() -> None:
+    """As one does that is told to stop, until what runs there has ended."""
+
+    async def parting(exchange: Exchange) -> None:
+        await exchange.answer(b"{}", "200 OK", "connection: close")
+        exchange.writer.close()
+
+    async with freezing() as (stage, busy, other):
+        busy.script = held = Held()
+        reading = asyncio.create_task(went(stage))
+        await until(lambda: held.ids, what="its being read")
+        busy.pages = dict.fromkeys(PAGES, parting)
+        await asyncio.sleep(5.0)
+        busy._server.close()
+        await until(lambda: down(stage), 30.0, what="its being down")
+        await asyncio.sleep(60.0)
+        assert not reading.done() and not other.requests
+        held.opened.set()
+        assert await reading == ("speculative", "room")
+
+
+@leaping
+async def test_long_prefill_is_left_alone_where_others_streams_flow() -> None:
+    async def flow_or_read(exchange: Exchange) -> None:
+        if b'"stream":false' in exchange.request.body:
+            await asyncio.sleep(60.0)
+            return await plain(exchange)
+        await exchange.stream_head()
+        for number in range(70):
+            await exchange.event(content(f"w{number}"))
+            await asyncio.sleep(0.9)
+        await exchange.event(content("", finish_reason="stop"))
+        return await exchange.end()
+
+    async with freezing() as (stage, busy, other):
+        busy.script = flow_or_read
+        busy.pages = dict.fromkeys(PAGES, hang)
+        flowing = asyncio.create_task(stage.ask(stream=True))
+        reading = asyncio.create_task(went(stage))
+        assert await reading == ("speculative", "room")
+        assert (await flowing).whole and not other.requests
