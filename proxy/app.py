@@ -390,7 +390,7 @@ class App:
 
     def _ended(self, facts: RequestFacts) -> None:
         self.metrics.request_ended(facts)
-        self.desk.heard(facts)
+        facts = self.desk.heard(facts)
         logs.request_settled(self.logger, facts)
 
     def _changed(self, change: Change) -> None:

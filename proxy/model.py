@@ -329,14 +329,14 @@ class EngineLoad:
 class RequestFacts(NamedTuple):
     """What is known when a request has ended, for metrics and the log line. Durations are in seconds.
 
-    `route` is the route template of the allow-list, never the path the client sent; `client` is an address and
-    `client_name` the name of the client's key in the keys file, None where no key is asked for. `ttft_s` is request
-    head read to first content written downstream; `tpot_s` needs usage; `overhead_s` is the time the proxy itself
-    added before the request was on its way upstream, queueing excluded. `failure` is the code of the error that ended
-    the request, `first_failure` of the one for which it moved; `failure_status` and `first_failure_status` are what the
-    engine answered there, None where it did not get so far; `url` is of the backend that had it last, whose role a
-    reload may have changed since; `held_up` says that the client took the answer slower than it came, so that its
-    durations are no word on the backend. `trace_id` is of the request's trace where it is recorded, in 32 digits.
+    `route` is the template of the allow-list, never the path the client sent; `client` is an address, `client_name` the
+    name of its key, None where none is asked for. `ttft_s` is request head read to first content written downstream;
+    `tpot_s` needs usage; `overhead_s` is what the proxy itself added until the request was on its way upstream, without
+    queueing. `failure` is the code of the error that ended it, `first_failure` of the one for which it moved, and
+    `failure_status` and `first_failure_status` what the engine answered there; `url` is of the backend that had it
+    last, whose role a reload may have changed since; `held_up`: the client took the answer slower than it came, so that
+    its durations are no word on the backend. `trace_id` is of its trace where that is recorded. Of one that did not end
+    well `backend_out` says if its backend was `down` or `silent`, `silent_s` how long nothing had come from it.
     """
 
     request_id: str
@@ -362,6 +362,8 @@ class RequestFacts(NamedTuple):
     failure_status: int | None = None
     first_failure_status: int | None = None
     trace_id: str | None = None
+    backend_out: str | None = None
+    silent_s: float | None = None
 
 
 class ChangeKind(StrEnum):
@@ -378,8 +380,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change, handed to whoever logs and counts it. `role` is None where no single backend is meant; `numbers` say
-    why it came, where that is worth telling."""
+    """One change, to be logged and counted. `role` is None where no single backend is meant; `numbers` may say why."""
 
     kind: ChangeKind
     role: Role | None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.model import CircuitState, Outcome, Policy, Reason, Role
+from proxy.routing.out import Out
 
 HEAD = """\
 # Logs
@@ -110,6 +111,12 @@ SETTLED = (
     Field("failure_status", "The HTTP status that the engine had given when it failed so.", "integer"),
     Field("first_failure", "The code of the error for which it moved to the other backend."),
     Field("first_failure_status", "The HTTP status that the first engine had given.", "integer"),
+    Field(
+        "backend_out",
+        "Of one that did not end well: its backend counted as down, or was silent, as it ended.",
+        words=(Out.DOWN, Out.SILENT),
+    ),
+    Field("silent_s", "For how long nothing had come from that backend then, where that was too long.", "number"),
     Field("weight", "Sequences that the engine ran for it: prompts times `n`.", "integer", always=True),
     Field("stream", "Whether it asked for a stream.", "boolean", always=True),
     Field("body_bytes", "Size of its body.", "integer", always=True),
@@ -139,6 +146,8 @@ SETTLED = (
     Field("speculative_cached", "Tokens of its prompt that the engine was believed to have cached.", "integer"),
     Field("baseline_cached", "The same of the baseline engine.", "integer"),
     Field("learned", "true where the speeds were corrected by live traffic.", "boolean"),
+    Field("speculative_out", "Why the speculative backend took nothing new when it was decided.", words=tuple(Out)),
+    Field("baseline_out", "The same of the baseline backend.", words=tuple(Out)),
     Field("duration_s", "Head read to last byte written.", "number", always=True),
     Field("queue_s", "Waiting for room, in that.", "number", always=True),
     Field("overhead_s", "The proxy's own time before it was on its way.", "number", always=True),

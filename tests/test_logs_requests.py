@@ -74,6 +74,7 @@ def output() -> Iterator[Callable[[], bytes]]:
     os.close(reading)
 
 
+OUT = BECAUSE._replace(speculative_out=Out.DOWN, baseline_out=Out.FULL)
 WORDS = st.text() | st.sampled_from(["\ud800", "a\x7fb", "a\r\nb\x1b[31m", "\u2028", "caf\u00e9", '"\\', ""])
 FACTS = st.builds(
     FULL._replace,
@@ -84,7 +85,10 @@ FACTS = st.builds(
     method=WORDS,
     failure=st.none() | WORDS,
     first_failure=st.none() | WORDS,
-    decision=st.sampled_from([None, FULL.decision, Decision(None, Reason.FULL, Regime(), BECAUSE)]),
+    decision=st.sampled_from([None, FULL.decision, Decision(None, Reason.FULL, Regime(), OUT)]),
+    outcome=st.sampled_from(Outcome),
+    backend_out=st.sampled_from((None, Out.DOWN, Out.SILENT)),
+    silent_s=st.none() | st.just(19.0),
     ttft_s=st.none() | st.just(0.25),
     tpot_s=st.none() | st.just(0.0),
     usage=st.builds(Usage, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)),
@@ -139,6 +143,13 @@ def test_why_a_backend_was_out_is_told_where_one_was() -> None:
     told = logged_because(speculative_out=Out.DRAINING, baseline_out=Out.RAMPING)
     assert (told["speculative_out"], told["baseline_out"]) == ("draining", "ramping")
     assert told.keys() - logs.request_fields(FULL).keys() == {"speculative_out", "baseline_out"}
+
+
+def test_what_the_backend_was_is_told_of_one_that_did_not_end_well() -> None:
+    left = FULL._replace(outcome=Outcome.CLIENT_GONE_WAITING, failure=None, first_failure=None)
+    told = logs.request_fields(left._replace(backend_out=Out.DOWN, silent_s=19.1234567))
+    assert (told["backend_out"], told["silent_s"]) == ("down", 19.123457)
+    assert told.keys() - logs.request_fields(left).keys() == {"backend_out", "silent_s"}
 
 
 def test_numbers_that_the_policy_does_not_look_at_are_not_told() -> None:

@@ -17,6 +17,7 @@ from proxy import logs
 from proxy.logs import acts, requests
 from proxy.model import ChangeKind, Costs, RequestFacts, Traits
 from proxy.routing.harm import Cause, Suspension
+from proxy.routing.out import Out
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -158,11 +159,18 @@ def test_every_field_of_the_schema_comes_in_some_line() -> None:
     decision = FULL.decision
     assert decision is not None
     because = decision.because._replace(
-        costs=Costs(1.0, 2.0, True, 3), speculative_cached=512, baseline_cached=512, learned=True
+        costs=Costs(1.0, 2.0, True, 3),
+        speculative_cached=512,
+        baseline_cached=512,
+        learned=True,
+        speculative_out=Out.DOWN,
+        baseline_out=Out.FULL,
     )
     facts = FULL._replace(
         decision=decision._replace(because=because),
         traits=Traits(stream=True, constrained=True, session=True, max_tokens=9),
+        backend_out=Out.DOWN,
+        silent_s=19.0,
     )
     line = orjson.loads(logs.request_line(facts, AT, 0.5))
     assert line.keys() == SCHEMA["properties"].keys()

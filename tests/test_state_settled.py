@@ -94,3 +94,15 @@ def test_memory_does_not_grow_with_what_clients_send() -> None:
         tracemalloc.stop()
     assert after < 1.1 * before
     assert after < 8_000_000  # bytes; three times that with the hashes of prompts
+
+
+def test_what_failed_is_what_has_a_failure_and_who_left_a_silent_backend() -> None:
+    settled = Settled()
+    gone = facts("left", 499)._replace(outcome=Outcome.CLIENT_GONE_WAITING)
+    settled.keep(1.0, facts("well"))
+    settled.keep(2.0, facts("broke", 502)._replace(failure="backend_broken"))
+    settled.keep(3.0, gone)
+    settled.keep(4.0, gone._replace(request_id="draining", backend_out="down"))
+    settled.keep(5.0, gone._replace(request_id="unheard", backend_out="silent", silent_s=7.0))
+    assert [each.facts.request_id for each in settled.failed(9)] == ["unheard", "broke"]
+    assert [each.facts.request_id for each in settled.failed(1)] == ["unheard"]

@@ -27,7 +27,9 @@ from proxy.telling import sentences
 
 SPECULATIVE, BASELINE = ROLES
 # What no person should have to read.
-UNSAID = re.compile(r"None|\bnan\b|\binf\b|\d\.?\d*e[+-]?\d|\.\d{4}|\(\)|  |\.\.|,,|:\.| ,|StrEnum|[A-Z]{4}")
+UNSAID = re.compile(
+    r"None|\bnan\b|\binf\b|\d\.?\d*e[+-]?\d|[1-9]\d*\.\d{4}|\.\d{5}|\(\)|  |\.\.|,,|:\.| ,|StrEnum|[A-Z]{4}"
+)
 
 
 def record(reason: Reason, role: Role | None = SPECULATIVE, attempt: int = 1, **because: Any) -> DecisionRecord:
@@ -212,6 +214,40 @@ def test_a_decision_that_the_ring_has_forgotten_is_told_from_what_the_request_ke
 )
 def test_every_ending_is_told_with_its_numbers(settled: RequestFacts, words: str) -> None:
     assert words in " ".join(sentences([record(Reason.ROOM)], settled))
+
+
+SILENT, DOWN = "speculative had given no sign of life for 19 s", "speculative counted as down"
+
+
+@pytest.mark.parametrize(
+    ("out", "silent_s", "words"),
+    [
+        (None, None, "before its answer had begun."),
+        ("silent", 19.2, f"before its answer had begun; {SILENT}."),
+        ("down", 19.2, f"before its answer had begun; {SILENT} and counted as down."),
+        ("down", None, f"before its answer had begun; {DOWN}."),
+    ],
+)
+def test_what_the_backend_was_is_told_of_a_client_that_left(
+    out: str | None, silent_s: float | None, words: str
+) -> None:
+    decided = record(Reason.ROOM)
+    left = ended(Outcome.CLIENT_GONE_WAITING, 499, backend_out=out, silent_s=silent_s)
+    told = sentences([decided], left._replace(decision=decided.decision))
+    assert told[-1] == f"The client left after 3.2 s, {words}"
+
+
+def test_no_backend_is_told_of_one_that_never_had_one() -> None:
+    left = ended(Outcome.CLIENT_GONE_WAITING, 499, backend_out="down", silent_s=19.2)
+    assert sentences([], left)[-1] == "The client left after 3.2 s, before its answer had begun."
+
+
+def test_one_that_left_a_backend_which_stood_still_is_told_as_that() -> None:
+    both = (record(Reason.ROOM), record(Reason.FAILOVER, BASELINE, attempt=2, speculative_out="down"))
+    moved = ended(attempts=2, first_failure="backend_silent")
+    told = " ".join(sentences(both, moved))
+    assert "Speculative gave no sign of life any more, until it counted as down (backend_silent), so it" in told
+    assert "Speculative took nothing new then: it does not answer its probes." in told
 
 
 def test_one_that_runs_is_said_to_run() -> None:

@@ -32,6 +32,7 @@ from proxy.routing.breaker import Event
 from proxy.routing.demand import withdrawn
 from proxy.routing.health import Evidence
 from proxy.routing.marginal import answer_tokens
+from proxy.routing.out import Out
 from proxy.state.answers import PRIOR_TOKENS, Answers
 from proxy.state.backend import Backend
 from proxy.state.holdings import told
@@ -164,21 +165,24 @@ class Desk(Sight):
         self.judge(assignment, Event.NEUTRAL)
         self._end(assignment, Outcome.CLIENT_GONE_WAITING, 0.0)
 
-    def heard(self, facts: RequestFacts) -> None:
-        """Remember a request that has ended, and learn from it; its lease is settled by now."""
-        now_s = self.clock()
+    def heard(self, facts: RequestFacts) -> RequestFacts:
+        """Remember a request that has ended, and learn from it; its lease is settled by now. Returns the facts: of one
+        that did not end well with what its backend was then."""
+        now_s, finished = self.clock(), facts.outcome is _FINISHED
+        backend = next((each for each in self.backends if each.url == facts.url), None)
+        if backend is not None and not finished:
+            facts = _beside(facts, backend, now_s)
         self.settled.keep(now_s, facts)
         traits, usage, decision = facts.traits, facts.usage, facts.decision
-        backend = next((each for each in self.backends if each.url == facts.url), None)
         if self.learning is not None:
             # What an engine did in another role says nothing of the one it has now.
             same = decision is not None and backend is not None and backend.role is decision.role
             self.learning.heard(facts if same else facts._replace(decision=None), self.backends, now_s)
-        if facts.outcome is not _FINISHED:
-            return
+        if not finished:
+            return facts
         self._measured_answer(facts, now_s)
         if decision is None or backend is None:
-            return
+            return facts
         shelf = backend.shelf
         if traits.prefix and self.rules.affine:
             because = decision.because
@@ -186,6 +190,7 @@ class Desk(Sight):
             told(shelf, traits, believed, usage)
         if traits.state and facts.status < 400:
             self.holdings.made(traits.state, shelf)
+        return facts
 
     def observe_load(self, backend: Backend, load: EngineLoad) -> None:
         """Keep what an engine says of its own load, learn from it, and now and then correct the curves."""
@@ -311,3 +316,12 @@ class Desk(Sight):
         assignment.lease.settle(outcome, linger_s, most=most)
         self.follow()
         self.on_room()
+
+
+def _beside(facts: RequestFacts, backend: Backend, now_s: float) -> RequestFacts:
+    """With what the backend was as its request ended: down or silent, and for how long nothing had come from it."""
+    silent_s = backend.silence_s(now_s)
+    down = backend.health.up is False
+    if silent_s is None and not down:
+        return facts
+    return facts._replace(backend_out=Out.DOWN if down else Out.SILENT, silent_s=silent_s)

@@ -97,8 +97,9 @@ def request_fields(facts: RequestFacts) -> dict[str, Any]:
     fields["method"] = facts.method
     fields["route"] = facts.route
     fields["status"] = facts.status
-    fields["outcome"] = facts.outcome._value_
-    if facts.failure is not None or facts.first_failure is not None:
+    outcome = facts.outcome
+    fields["outcome"] = outcome._value_
+    if outcome is not _FINISHED or facts.first_failure is not None:
         _tell_failures(fields, facts)
     fields["weight"] = traits.weight
     fields["stream"] = traits.stream
@@ -127,6 +128,10 @@ def _tell_failures(fields: dict[str, Any], facts: RequestFacts) -> None:
         fields["first_failure"] = facts.first_failure
     if facts.first_failure_status is not None:
         fields["first_failure_status"] = facts.first_failure_status
+    if facts.backend_out is not None:
+        fields["backend_out"] = facts.backend_out
+    if facts.silent_s is not None:
+        fields["silent_s"] = round(facts.silent_s * _MILLION) / _MILLION
 
 
 def _tell_wishes(fields: dict[str, Any], traits: Traits) -> None:

@@ -178,7 +178,7 @@ def _decisions() -> Schema:
 
 def _failures() -> dict[str, Schema]:
     failure = record(
-        "A request that ended in an error of the proxy's or an engine's.",
+        "A request that ended in an error of the proxy's or an engine's, or whose client left a silent engine.",
         at_s=_AT,
         request_id=text("As the answer's x-request-id has it."),
         route=text("A row of the allow-list."),
@@ -197,6 +197,8 @@ def _settled() -> Schema:
         failure_status=maybe(whole("HTTP status that the engine had given then.")),
         first_failure=maybe(text("The code of what failed first.")),
         first_failure_status=maybe(whole("HTTP status that the first engine had given.")),
+        backend_out=maybe(text("Its backend as it ended: `down` or `silent`; null: neither, or it ended well.")),
+        silent_s=maybe(number("Seconds in which nothing had come from that backend; null: something had.")),
         attempts=whole("How often it was sent."),
         role=maybe(_ROLE),
         stream=flag("Whether the answer streamed."),

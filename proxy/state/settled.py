@@ -48,5 +48,10 @@ class Settled:
         return self._by_id.get(request_id)
 
     def failed(self, limit: int) -> list[Settlement]:
-        """The latest that ended in an error of the proxy's or an engine's, newest first."""
-        return list(islice((one for one in reversed(self._by_id.values()) if one.facts.failure is not None), limit))
+        """The latest that ended in an error of the proxy's or an engine's, newest first; who left an engine that gave
+        no sign of life any more was failed by it as well."""
+        return list(islice((one for one in reversed(self._by_id.values()) if _failed(one.facts)), limit))
+
+
+def _failed(facts: RequestFacts) -> bool:
+    return facts.failure is not None or facts.silent_s is not None

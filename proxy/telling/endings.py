@@ -18,6 +18,7 @@ _FAILURES = {
     "connect_timeout": "no connection to the backend was made within timeouts.connect_s",
     "backend_broken": "the backend failed it, or broke off",
     "first_byte_timeout": "the backend sent nothing within timeouts.first_byte_s",
+    "backend_silent": "the backend sent nothing and went down, and the other one took it no more",
     "stall_timeout": "the answer stood still for timeouts.stall_s",
     "stream_cut": "the backend ended the stream before its end",
     "backend_busy": "the backend said that its queue is full",
@@ -30,45 +31,55 @@ _FAILURES = {
 
 def ending(facts: RequestFacts) -> list[str]:
     """One sentence or two on how a request ended."""
-    told = _ENDINGS[facts.outcome](facts, seconds(facts.duration_s))
+    told = _ENDINGS[facts.outcome](facts, seconds(facts.duration_s)) + _silence(facts) + "."
     whole = facts.outcome in (Outcome.FINISHED, Outcome.FAILED_AFTER_COMMIT) and facts.status < 400
     return [told, *_tokens(facts)] if whole else [told]
 
 
 def _finished(facts: RequestFacts, took: str) -> str:
     if facts.status >= 400:
-        return f"The engine refused it with status {facts.status} after {took}: the request itself was wrong."
-    return f"It ended well after {took}, with status {facts.status}{_speeds(facts)}."
+        return f"The engine refused it with status {facts.status} after {took}: the request itself was wrong"
+    return f"It ended well after {took}, with status {facts.status}{_speeds(facts)}"
 
 
 def _failed(facts: RequestFacts, took: str) -> str:
     if not facts.attempts:
         return (
-            f"The proxy turned it away after {took}, with status {facts.status}{_failure(facts)}; no engine was asked."
+            f"The proxy turned it away after {took}, with status {facts.status}{_failure(facts)}; no engine was asked"
         )
-    return f"It failed after {took}, with status {facts.status}{_failure(facts)}."
+    return f"It failed after {took}, with status {facts.status}{_failure(facts)}"
 
 
 def _broke(facts: RequestFacts, took: str) -> str:
-    return f"Its answer broke after {took}{_failure(facts)}; nothing is retried by then."
+    return f"Its answer broke after {took}{_failure(facts)}; nothing is retried by then"
 
 
 def _left_waiting(facts: RequestFacts, took: str) -> str:
-    return f"The client left after {took}, before its answer had begun."
+    return f"The client left after {took}, before its answer had begun"
 
 
 def _left_in_stream(facts: RequestFacts, took: str) -> str:
-    return f"The client left after {took}, in the midst of its answer{_speeds(facts)}."
+    return f"The client left after {took}, in the midst of its answer{_speeds(facts)}"
 
 
 def _shut_down(facts: RequestFacts, took: str) -> str:
-    return f"The proxy shut down after {took}, before its answer was complete."
+    return f"The proxy shut down after {took}, before its answer was complete"
 
 
 def _failure(facts: RequestFacts) -> str:
     if facts.failure is None:
         return ""
     return f": {_FAILURES[facts.failure]} ({facts.failure})" if facts.failure in _FAILURES else f" ({facts.failure})"
+
+
+def _silence(facts: RequestFacts) -> str:
+    """What the backend was as the request ended, where that explains more than who ended it."""
+    role = None if facts.decision is None else facts.decision.role
+    if role is None or facts.backend_out is None:
+        return ""
+    silent = None if facts.silent_s is None else f"had given no sign of life for {seconds(facts.silent_s)}"
+    down = "counted as down" if facts.backend_out == "down" else None
+    return f"; {role} {' and '.join(said for said in (silent, down) if said)}"
 
 
 def _speeds(facts: RequestFacts) -> str:

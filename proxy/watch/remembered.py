@@ -31,6 +31,8 @@ def told_facts(facts: RequestFacts) -> dict[str, Any]:
         "failure_status": facts.failure_status,
         "first_failure": facts.first_failure,
         "first_failure_status": facts.first_failure_status,
+        "backend_out": facts.backend_out,
+        "silent_s": None if facts.silent_s is None else round(facts.silent_s, 3),
         "attempts": facts.attempts,
         "role": None if facts.decision is None else facts.decision.role,
         "stream": facts.traits.stream,

@@ -115,6 +115,7 @@ function ended(settled) {
   return list("How it ended", {
     Outcome: `${outcome(settled)}, status ${settled.status}`,
     Failure: settled.failure ?? settled.first_failure,
+    "Its backend then": settled.silent_s === null ? settled.backend_out : `${settled.backend_out}, no sign of life for ${duration(settled.silent_s)}`,
     "Whole time": duration(settled.duration_s),
     Waited: settled.queue_s > 0.001 ? duration(settled.queue_s) : null,
     "First token after": settled.ttft_s === null ? null : duration(settled.ttft_s),
