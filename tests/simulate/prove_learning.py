@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.provenance import machine, today
+from simulate import by_hand
 from simulate.learning import Like, Scaled, Study, compared, flat, rate_of, right, swapped
+from simulate.learning_report import Found, page
 from simulate.tellings import FromLaunch, Lying, Unbroken, broken, counters, lost, nothing, plainly
 
 from proxy.lab import curves
@@ -36,23 +38,6 @@ class Cell(NamedTuple):
     study: Study
     seed: int
     spans: tuple[int, int, int] = (0, FIRST, LAST)
-
-
-class Found(NamedTuple):
-    """What a cell came to: shares above the policy that knows, and above the one that only believes, in both spans."""
-
-    part: str
-    kind: str
-    curve: str
-    load: float
-    seed: int
-    regret: tuple[float, float]
-    unlearned: tuple[float, float]
-    harm: tuple[float, float]
-    probes: int
-    requests: int
-    suspended: int
-    switches: tuple[int, int]
 
 
 def cold(names: Sequence[str], seeds: range) -> Iterable[Cell]:
@@ -167,23 +152,39 @@ def worst(found: Sequence[Found], most: int = 8) -> str:
     )
 
 
+def written(made: dict[str, Any], found: Sequence[Found]) -> str:
+    """All runs as JSON, a line for each."""
+    told = ",\n".join(json.dumps(each._asdict()) for each in found)
+    return f'{json.dumps(made)[:-1]}, "runs": [\n{told}\n]}}\n'
+
+
+def runs(path: Path) -> list[Found]:
+    """The runs that `--json` wrote. Raises OSError or ValueError."""
+    spans = ("regret", "unlearned", "harm", "switches")
+    told = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    return [Found(**{**each, **{name: tuple(each[name]) for name in spans}}) for each in told]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prove; the exit code."""
     asked = _parser().parse_args(argv)
     names = asked.curves or [name for name in curves.shipped() if len(curves.find(name).points) >= LEAST_POINTS]
     seeds = range(1, asked.seeds + 1)
     cells = [cell for part in asked.parts for cell in PARTS[part](names, seeds)]
-    found: list[Found] = []
+    found = [each for path in asked.add for each in runs(path)]
+    before = len(found)
     with ProcessPoolExecutor(asked.processes) as pool:
         for each in pool.map(work, cells, chunksize=4):
             found.append(each)
-            print(f"\r{len(found)} of {len(cells)}", end="", file=sys.stderr, flush=True)
+            print(f"\r{len(found) - before} of {len(cells)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(table(found))
     print(worst(found))
+    made = {"date": today(), "machine": machine()}
+    if asked.markdown is not None:
+        by_hand.write(asked.markdown, page(made, found))
     if asked.json is not None:
-        told = {"date": today(), "machine": machine(), "runs": [each._asdict() for each in found]}
-        asked.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        asked.json.write_text(written(made, found), encoding="utf-8")
     return 0
 
 
@@ -194,14 +195,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, default=2, metavar="N", help="runs of each cell (default 2)")
     add(
         "--parts",
-        type=lambda text: text.split(","),
+        type=lambda text: [each for each in text.split(",") if each],
         default=list(PARTS),
         metavar="A,B",
-        help=f"of {', '.join(PARTS)} (default all)",
+        help=f"of {', '.join(PARTS)} (default all; may be empty)",
     )
     add("--processes", type=int, default=os.cpu_count(), metavar="N", help="at once (default: all cores)")
+    add("--add", type=_paths, default=[], metavar="FILE,FILE", help="of --json: these runs count too")
     add("--json", type=Path, metavar="FILE", help="write all runs there")
+    add("--markdown", type=Path, metavar="FILE", help="write the tables there")
     return out
+
+
+def _paths(text: str) -> list[Path]:
+    return [Path(each) for each in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from bench.provenance import machine, today
+from simulate import by_hand
 from simulate.contests import Contest, Score, held
 from simulate.exact import Case, Exact, judged
 from simulate.verdicts import hardest, report
@@ -40,10 +41,6 @@ EIGHT = (
 PLACEMENTS = ("separate", "shared")
 PARTS = ("exact", "library", "worst", "eight")
 WORST = 20
-
-
-# From this line on the page is written by hand, and stays when the tables are made anew.
-BY_HAND = "## Where a gate fails: why"
 
 
 class Kept:
@@ -121,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     written = report(made, exact, contests)
     if asked.markdown is not None:
-        _write(asked.markdown, written.text)
+        by_hand.write(asked.markdown, written.text)
     if asked.json is not None:
         asked.json.write_text(json.dumps({**made, **written.figures}, indent=1) + "\n", encoding="utf-8")
     print(written.text)
@@ -142,13 +139,6 @@ def _prove(part: str, asked: argparse.Namespace, kept: Kept, pool: Pool) -> None
     else:
         eight = [name for name in EIGHT if name in names]
         kept.all(pool, part, held, _eight(eight, asked.eight_seeds), asked.requests)
-
-
-def _write(page: Path, text: str) -> None:
-    """The page anew, with what of it is by hand."""
-    before = page.read_text(encoding="utf-8") if page.exists() else ""
-    at = before.find(BY_HAND)
-    page.write_text(text if at < 0 else f"{text}\n{before[at:]}", encoding="utf-8")
 
 
 def _library(names: Sequence[str], asked: argparse.Namespace) -> list[Contest]:

@@ -4,8 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 
+from simulate.by_hand import BY_HAND, write
 from simulate.contests import Contest, Score
-from simulate.prove_policies import BY_HAND, Kept, Pool, _write
+from simulate.prove_policies import Kept, Pool
 from simulate.verdicts import hardest
 
 CONTESTS = [Contest("seed", "shared", load / 10, "poisson", 1) for load in range(1, 9)]
@@ -46,8 +47,8 @@ def test_the_hardest_cells_are_those_that_are_so_over_all_their_seeds() -> None:
 
 def test_tables_made_anew_leave_alone_what_is_by_hand(tmp_path: Path) -> None:
     page = tmp_path / "policies.md"
-    _write(page, "# Tables\n")
+    write(page, "# Tables\n")
     assert page.read_text() == "# Tables\n"
     page.write_text(f"# Tables\n\n{BY_HAND}\n\nFor a reason.\n")
-    _write(page, "# Newer tables\n")
+    write(page, "# Newer tables\n")
     assert page.read_text() == f"# Newer tables\n\n{BY_HAND}\n\nFor a reason.\n"
