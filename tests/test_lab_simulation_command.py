@@ -111,11 +111,17 @@ def test_traffic_of_every_kind_is_taken(capsys: pytest.CaptureFixture[str], tmp_
     ]
     trace.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     path = tmp_path / "rows.json"
-    kinds = f"poisson,gamma:3,closed:4,alternating:0.1/0.3/60,turns:2/5,code,chat,{trace}"
+    kinds = f"poisson,gamma,gamma:3,closed:4,alternating:0.1/0.3/60,turns:2/5,code,chat,{trace}"
     _said(capsys, "--arrivals", kinds, "--load", "0.2", "--oracles", "o2", "--json", str(path), *SMALL)
     found = [(row["arrivals"], row["load"]) for row in json.loads(path.read_bytes())["rows"]]
     assert found == [
-        *(("poisson", 0.2), ("gamma:3", 0.2), ("closed:4", None), ("alternating:0.1/0.3/60", 0.2)),
+        *(
+            ("poisson", 0.2),
+            ("gamma:1.41421", 0.2),
+            ("gamma:3", 0.2),
+            ("closed:4", None),
+            ("alternating:0.1/0.3/60", 0.2),
+        ),
         *(("turns:2/5", 0.2), ("code", 0.2), ("chat", 0.2), ("talk", 0.2)),
     ]
 
@@ -133,9 +139,10 @@ def test_a_curve_from_a_file_is_taken(capsys: pytest.CaptureFixture[str], tmp_pa
         (("--policy", "fastest"), "no policy or control arm is called 'fastest'"),
         (("--policy", "overflow:many"), "'many' is no number"),
         (("--curve", "nowhere"), "no curve called 'nowhere'"),
-        (("--arrivals", "gamma:0"), "0 is not above 0"),
+        (("--arrivals", "gamma:0"), "'0' is not a number above 0"),
+        (("--arrivals", "closed"), "closed: '' is not a whole number above 0"),
         (("--arrivals", "turns:0.5"), "a question at least"),
-        (("--arrivals", "alternating:0.1"), "not enough values"),
+        (("--arrivals", "alternating:0.1"), "two loads and seconds, as in"),
         (("--dispersion", "0.9"), "mend: stay below 0.49"),
         (("--arrivals", "tides"), "neither a kind of traffic nor a file"),
         (("--max-in-flight", "5000"), "at most 512"),
