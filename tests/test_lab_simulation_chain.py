@@ -170,6 +170,17 @@ def test_an_engine_that_is_overrun_is_reckoned_too() -> None:
     assert worth.usual[1] > 100
 
 
+def test_a_state_that_is_never_come_back_to_is_nothing_to_reckon_from() -> None:
+    # An engine that ends nothing is filled once and for all. In large chains a state may be as good as never there.
+    ends = np.array([0.0, 2.0, 2.0, 2.0])
+    chain = Chain(1.0, np.repeat(ends[:, None], 4, axis=1), np.zeros((4, 4)))
+    table = np.zeros(chain.shape, dtype=np.bool_)
+    worth = weigh(chain, table, (0, 0))
+    assert worth.usual == (0, 3)
+    assert worth.response_s == pytest.approx(weigh(chain, table).response_s)
+    assert 3.0 < worth.in_flight < 4.0
+
+
 def _imbalance(chain: Chain, table: np.ndarray, worth: Worth) -> float:
     """By how much each state's delay differs from what its neighbours' make of it, requests."""
     delay_s = worth.delay_s[:-1, :-1]

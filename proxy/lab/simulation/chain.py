@@ -95,10 +95,18 @@ def weigh(chain: Chain, table: Table, around: tuple[int, int] | None = None) -> 
     `around` is a state to reckon from, by default where the chain comes to rest; a rare one costs a second solution.
     """
     table = _possible(table)
-    row, column = around or _rest(chain, table)
-    place = row * chain.shape[1] + column
+    rest = _place(chain, _rest(chain, table))
+    place = rest if around is None else _place(chain, around)
+    failed: set[int] = set()
     while True:
-        solver, out = _system(chain, table, place)
+        try:
+            solver, out = _system(chain, table, place)
+        except RuntimeError:  # singular: hardly ever there by this table, so that the others are a chain without it
+            if place in failed or place == rest:
+                raise
+            failed.add(place)
+            place = rest
+            continue
         share = np.insert(solver.solve(-out, trans="T"), place, 1.0)
         # Reckoned from a rare state all other shares are huge, and of either sign: their proportions are right.
         share /= share.sum()
@@ -116,6 +124,10 @@ def weigh(chain: Chain, table: Table, around: tuple[int, int] | None = None) -> 
     edge = float(share[-1, :].sum() + share[:-1, -1].sum())
     speculative = float(share[table].sum()) / taken
     return Worth(mean / (chain.arrivals_per_s * taken), mean, speculative, edge, delay_s, divmod(usual, chain.shape[1]))
+
+
+def _place(chain: Chain, state: tuple[int, int]) -> int:
+    return state[0] * chain.shape[1] + state[1]
 
 
 def _rest(chain: Chain, table: Table) -> tuple[int, int]:
