@@ -1,5 +1,7 @@
 """What follows from a replay for the person who must decide."""
 
+from dataclasses import replace
+from math import nan
 from typing import Any
 
 import pytest
@@ -122,3 +124,30 @@ def test_the_keys_are_yaml_that_the_configuration_takes(routing: dict[str, Any])
     read.pop("curves_file", None)
     urls = {role.value: {"url": f"http://127.0.0.1:{at}"} for at, role in enumerate(Role, 1)}
     config.from_mapping({"backends": urls, "routing": read})
+
+
+STUCK = replace(NOW, carries=False)
+
+
+def test_where_the_present_way_does_not_carry_what_came_one_that_does_is_proposed() -> None:
+    slow, fast = overflow(3.0, nan), way(2.0, nan, "auto", **AUTO)
+    advice = advise([STUCK, replace(way(0.5, nan, "auto", **AUTO), carries=False), slow, fast], None, None)
+    assert (advice.kind, advice.chosen, advice.routing) == (Kind.CHANGE, 3, AUTO)
+    assert "more comes than the engines carry" in advice.sentences[0]
+    assert "carries it: 2.00 s for the mean request" in advice.sentences[1]
+
+
+def test_where_no_way_carries_what_came_nothing_is_proposed_but_what_helps() -> None:
+    advice = advise([STUCK, replace(overflow(3.0, nan), carries=False)], 100.0, None)
+    assert (advice.kind, advice.chosen, advice.yaml()) == (Kind.UNKNOWN, None, "")
+    assert "lower max_in_flight where speed falls" in advice.sentences[1]
+
+
+def test_an_overload_in_a_simulation_that_is_not_life_is_no_reason_to_change() -> None:
+    assert advise([STUCK, overflow(3.0, nan)], None, 0.01).kind is Kind.UNKNOWN
+
+
+def test_a_way_that_does_not_carry_what_came_is_never_proposed() -> None:
+    advice = told(replace(overflow(1.0, 0.01), carries=False))
+    assert advice.sentences == ("Leave it as it is: no other policy that was tried carries what came.",)
+    assert told(replace(overflow(1.0, 0.01), carries=False), overflow(3.0, 0.01)).chosen == 2

@@ -181,6 +181,35 @@ def test_another_pace_has_as_many_requests_in_less_time_and_nothing_to_check_wit
     assert faster[0]["mean_e2e_s"] > 1.2 * rows[0]["mean_e2e_s"]
 
 
+FALLING = CURVES.replace("{in_flight: 16, tok_s: 400}", "{in_flight: 16, tok_s: 0.001}")
+
+
+def test_what_more_came_for_than_it_carries_is_told_as_overload_and_compared_with_nothing(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "falling.yaml").write_text(FALLING)
+    argv = (
+        str(folder / "access.log"),
+        "--curves",
+        str(folder / "falling.yaml"),
+        "--policy",
+        "overflow:2,pinned:speculative",
+    )
+    found = _json(capsys, folder, *argv)
+    rows = found["rows"]
+    assert isinstance(rows, list)
+    assert [row["difference"] for row in rows] == [None] * 3
+    assert [row["overload"] is None for row in rows] == [False, True, False]
+    said = _said(capsys, *argv)
+    for row in (rows[0], rows[2]):
+        told = f"{row['way']}: {row['overload']['left_open']} of {COUNT} requests were open when the last one came"
+        assert told in said
+    assert "Overflow with leave_at 2 carries it" in said
+    alone = (*argv[:3], "--policy", "pinned:speculative", "--pace", "4")
+    assert main(["replay", *alone]) == 1
+    assert "No policy that was tried carries it either" in capsys.readouterr().out
+
+
 def test_curves_of_another_box_are_found_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "faster.yaml").write_text(CURVES.replace("tok_s: ", "tok_s: 9"))
     said = _said(capsys, str(folder / "access.log"), "--curves", str(folder / "faster.yaml"), *FEW)

@@ -1,6 +1,7 @@
 """Cells: every way on the same requests, held against the oracles; and rows as they are written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from proxy.lab.simulation.goals import Slo
 from proxy.lab.simulation.pace import paces
 from proxy.lab.simulation.plots import pictures
 from proxy.lab.simulation.rows import as_json, table
-from proxy.lab.simulation.tally import regret, shortfall, span
+from proxy.lab.simulation.tally import Overload, regret, shortfall, span
+from proxy.lab.simulation.worst import summary
 from proxy.model import SPECULATIVE, Placement
 
 KIMI, TREE, SEED = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21", "seed"
@@ -155,6 +157,13 @@ def test_the_table_has_a_line_for_each_way_and_each_oracle() -> None:
     lines = table(_rows("marginal", "first:6", conduct=TINY)).splitlines()
     assert lines[0].startswith(f"{KIMI}, separate GPUs, poisson, load 0.3 (")
     assert [line.split()[0] for line in lines[1:]] == ["policy", "marginal", "first:6", "o1:", "o2:", "o3:"]
+
+
+def test_the_worst_cell_of_a_way_is_one_where_more_comes_than_it_carries() -> None:
+    calm, busy = (_rows("overflow:8", load=load, conduct=Conduct(150, 2, oracles=("o2",)))[0] for load in (0.1, 0.2))
+    stuck = replace(busy, regret={}, overload=Overload(1, 5000.0, 10_001))
+    assert summary([calm, stuck]).split("overflow:8", 1)[1].split()[:4] == ["2", "o2", "overloaded", "overloaded"]
+    assert "load 0.2" in summary([calm, stuck])
 
 
 def test_pictures_are_drawn_one_for_each_theme(tmp_path: Path) -> None:

@@ -133,6 +133,44 @@ def test_a_curve_from_a_file_is_taken(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "mine, separate GPUs" in _said(capsys, "--curve", str(path), "--load", "0.3", "--oracles", "none", *SMALL)
 
 
+def _falling(folder: Path) -> str:
+    """A curve whose engines are the slower the more they have to do, from a few on: at their limit next to nothing."""
+    speeds = {1: 200.0, 4: 400.0, 16: 4.0, 32: 0.4}
+    points = [{"concurrency": n, "spec": tok_s, "baseline": 0.9 * tok_s} for n, tok_s in speeds.items()]
+    path = folder / "falling.json"
+    path.write_text(json.dumps({"name": "falling", "points": points, "source": "here", "verified": True}))
+    return str(path)
+
+
+def test_a_load_that_is_never_carried_ends_and_is_told_as_overload(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.json"
+    argv = ("--curve", _falling(tmp_path), "--load", "0.05,0.7", "--policy", "overflow:32", "--oracles", "o2", *SMALL)
+    said = _said(capsys, *argv, "--json", str(path))
+    calm, row = json.loads(path.read_bytes())["rows"]
+    assert calm["overload"] is None
+    assert row["mean_e2e_s"] is row["goodput"] is row["regret"]["o2"] is None
+    assert row["overload"]["seed"] == 1
+    assert row["overload"]["waiting"] > 9 * row["requests"]
+    assert f"overflow:32: {row['overload']['waiting']} waited when it was given up after" in said
+    (line,) = (line.split() for line in said.splitlines() if line.split()[:2] == ["overflow:32", "overloaded"])
+    assert set(line[2:]) == {"-"}
+
+
+def test_nothing_that_carries_what_comes_is_exit_code_1_and_what_was_found_is_told_all_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, pictures = tmp_path / "rows.json", tmp_path / "pictures"
+    argv = ("--curve", _falling(tmp_path), "--load", "0.7", "--policy", "overflow:32", "--oracles", "none")
+    assert main(["simulate", *argv, "--json", str(path), "--plots", str(pictures), *SMALL]) == 1
+    said = capsys.readouterr()
+    assert "mend: lower --load, or --max-in-flight" in said.err
+    assert "overloaded: more comes than it carries" in said.out
+    assert json.loads(path.read_bytes())["rows"][0]["overload"]
+    assert list(pictures.iterdir())
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

@@ -181,3 +181,21 @@ def test_an_arm_of_one_s_own_sees_the_counts_of_the_desk() -> None:
     offers: Sequence[Offer] = [Offer(0.0, 0, 100)] * 6
     Trial(chosen_by("mine", choose, bench), _bounds(bench), open_source(iter(offers))).run(0, 6)
     assert seen == [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 3)]
+
+
+@pytest.mark.parametrize(("times_too_much", "given_up"), [(5.0, False), (20.0, True)])
+def test_a_run_is_given_up_only_where_far_more_comes_than_the_engines_carry(
+    times_too_much: float, given_up: bool
+) -> None:
+    bench, sizes = _steady(100.0, 4), Sizes(0, 1.0, in_step=False)
+    source = Gamma(sizes=sizes).source(times_too_much * 200.0, 1)
+    times = Trial(arm("overflow:4", bench), _bounds(bench), source).run(0, 1500)
+    assert (times.left_waiting > 9 * 1500) is given_up
+    assert (len(times.e2e_s) == 1500) is not given_up
+
+
+def test_a_burst_that_engines_get_done_with_is_no_overload() -> None:
+    bench = _steady(100.0, 4)
+    burst = (Offer(1.0 + n * 1e-6, 0, 1) for n in range(2000))
+    times = Trial(arm("overflow:4", bench), _bounds(bench), open_source(burst)).run(0, 20)
+    assert (times.left_waiting, len(times.e2e_s)) == (0, 20)

@@ -35,12 +35,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One way, as advice looks at it. `routing` as in Candidate; the first of all is the present configuration."""
+    """One way, as advice looks at it. `routing` as in Candidate; the first of all is the present configuration.
+    `carries` says whether the engines keep up with what came."""
 
     name: str
     mean_e2e_s: float
     difference: Difference
     routing: Mapping[str, Any] | None
+    carries: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,12 @@ def advise(found: Sequence[Found], needed_s: float | None, ratio: float | None) 
     present = found[0]
     doubts = tuple(_doubts(ratio))
     configurable = [place for place, one in enumerate(found) if place and one.routing is not None]
-    if not configurable:
-        return Advice(Kind.LEAVE, (*doubts, "No policy was asked for beside the present one."))
+    carrying = [place for place in configurable if found[place].carries]
+    if not present.carries:
+        return _overloaded(found, carrying, doubts)
+    if not carrying:
+        return Advice(Kind.LEAVE, (*doubts, _NO_OTHER if configurable else _NOT_ASKED))
+    configurable = carrying
     best = min(configurable, key=lambda place: found[place].mean_e2e_s)
     if needed_s is not None:
         return Advice(Kind.UNKNOWN, (*doubts, _too_short(found[best], present, needed_s)))
@@ -77,10 +83,35 @@ def advise(found: Sequence[Found], needed_s: float | None, ratio: float | None) 
     said = (*doubts, _change(chosen, present), *_why_not_best(chosen, found[best]), *_controls(found, chosen))
     if doubts:
         return Advice(Kind.UNKNOWN, said)
+    return _change_to(chosen, place, said)
+
+
+_NOT_ASKED = "No policy was asked for beside the present one."
+_NO_OTHER = "Leave it as it is: no other policy that was tried carries what came."
+
+
+def _change_to(chosen: Found, place: int, said: tuple[str, ...]) -> Advice:
     routing = chosen.routing or {}
     if routing["policy"] in _BY_CURVES and "curves_file" not in routing:
         said = (*said, "It needs the curves.yaml of `crossover calibrate` as routing.curves_file.")
     return Advice(Kind.CHANGE, said, place, routing)
+
+
+def _overloaded(found: Sequence[Found], carrying: Sequence[int], doubts: tuple[str, ...]) -> Advice:
+    """What to do where the present way does not keep up: nothing can be held against its times."""
+    said = (*doubts, "By these speeds more comes than the engines carry under the present configuration.")
+    if not carrying:
+        return Advice(Kind.UNKNOWN, (*said, _NONE_CARRIES))
+    place = min(carrying, key=lambda place: found[place].mean_e2e_s)
+    best = found[place]
+    said = (*said, f"{_named(best, capital=True)} carries it: {best.mean_e2e_s:.2f} s for the mean request.")
+    return Advice(Kind.UNKNOWN, said) if doubts else _change_to(best, place, said)
+
+
+_NONE_CARRIES = (
+    "No policy that was tried carries it either: lower max_in_flight where speed falls with what is in flight, or add "
+    "engines."
+)
 
 
 def _chosen(found: Sequence[Found], places: Sequence[int], best: Found) -> int:

@@ -63,4 +63,5 @@ def _row_plain(row: Row) -> dict[str, Any]:
         "difference": share,
         "difference_ci95": [low, high],
         "routing": row.routing,
+        "overload": None if row.overload is None else row.overload._asdict(),
     }

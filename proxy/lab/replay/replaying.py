@@ -1,12 +1,14 @@
 """The whole of a replay: run the ways, compare them, check the simulation against life, advise. Nothing is printed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import nan
 
 from proxy.lab.replay.advice import Found, advise
 from proxy.lab.replay.candidates import AS_IT_IS, AS_IT_WAS, AS_RECORDED, SEARCHED, Ground, default_names, in_words
-from proxy.lab.replay.noise import BLOCK_REQUESTS, MIN_BLOCKS, Blocks, blocks, differences
+from proxy.lab.replay.noise import BLOCK_REQUESTS, MIN_BLOCKS, Blocks, Difference, blocks, differences
 from proxy.lab.replay.reading import Account, measured_means
-from proxy.lab.replay.report import Check, Replayed, Row, tally
+from proxy.lab.replay.report import Check, Overload, Replayed, Row, tally
 from proxy.lab.replay.rounds import Run, Tell, crew, with_numbers
 from proxy.lab.replay.traffic import Traffic
 
@@ -33,15 +35,16 @@ def replay(
         present, *before = staff.runs([AS_IT_IS, *lived])
         found = [present, *staff.runs(with_numbers(asked, staff, sum(present.times.most.values())))]
     counted = traffic.counted
+    overloads = [_overload(run, traffic) for run in found]
     sums = _blocks(found, traffic, counted)
-    told = differences(sums, 0, resamples)
+    told = _differences(sums, overloads, resamples)
     rows = tuple(
-        Row(run.candidate.name, tally(run.times, counted), difference, run.candidate.routing)
-        for run, difference in zip(found, told, strict=True)
+        Row(run.candidate.name, tally(run.times, counted), difference, run.candidate.routing, overload)
+        for run, difference, overload in zip(found, told, overloads, strict=True)
     )
     check = _check(ground, traffic, [present, *before]) if before else None
     advice = advise(
-        [Found(row.name, row.tally.mean_e2e_s, row.difference, row.routing) for row in rows],
+        [Found(row.name, row.tally.mean_e2e_s, row.difference, row.routing, row.overload is None) for row in rows],
         None if sums.enough else MIN_BLOCKS * BLOCK_REQUESTS * rows[0].tally.mean_e2e_s,
         None if check is None else check.ratio,
     )
@@ -54,6 +57,23 @@ def _lived(ground: Ground, traffic: Traffic) -> list[str]:
     if any(came.was is None for came in traffic.requests):
         return []
     return [AS_RECORDED] if ground.was is None else [AS_IT_WAS, AS_RECORDED]
+
+
+def _overload(run: Run, traffic: Traffic) -> Overload | None:
+    times, rows = run.times, traffic.requests
+    return Overload(times.left_open, times.after_s) if times.overloaded(rows[-1].at_s - rows[0].at_s) else None
+
+
+def _differences(sums: Blocks, overloads: Sequence[Overload | None], resamples: int) -> list[Difference]:
+    """Each way against the present one, as far as both carry what came: the times of others are none to compare, and
+    would widen the intervals of all."""
+    found = [Difference(nan)] * len(overloads)
+    if overloads[0] is not None:
+        return found
+    carried = [place for place, overload in enumerate(overloads) if overload is None]
+    for place, one in zip(carried, differences(replace(sums, sums=sums.sums[carried]), 0, resamples), strict=True):
+        found[place] = one
+    return found
 
 
 def _blocks(found: Sequence[Run], traffic: Traffic, counted: Sequence[int]) -> Blocks:

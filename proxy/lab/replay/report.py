@@ -49,14 +49,24 @@ class Tally(NamedTuple):
     switches: int
 
 
+class Overload(NamedTuple):
+    """Far more came than the engines carried: so many requests were open when the last one came, and so many seconds
+    later they had ended."""
+
+    left_open: int
+    after_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way and how it differs from the present one. `routing` as in Candidate."""
+    """One way and how it differs from the present one. `routing` as in Candidate. Where there is an `overload` nothing
+    is to be decided by the times."""
 
     name: str
     tally: Tally
     difference: Difference
     routing: Mapping[str, Any] | None
+    overload: Overload | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,8 @@ def render(found: Replayed) -> str:
     *heads, against = _HEAD
     against += _INTERVALS if any(row.difference.low is not None for row in found.rows[1:]) else ""
     parts.append(aligned(_told_columns([(*heads, against), *_lines(found)])))
+    if any(row.overload is not None for row in found.rows):
+        parts.append("".join(f"{line}\n" for line in _overloads(found)))
     parts.append("".join(f"{line}\n" for line in found.advice.sentences))
     if yaml := found.advice.yaml():
         parts.append(yaml)
@@ -179,12 +191,29 @@ def _lines(found: Replayed) -> Iterator[tuple[str, ...]]:
     if found.check is not None:
         yield ("measured", *_cells(found.check.measured), _UNKNOWN, _UNKNOWN, _UNKNOWN)
     first, *others = found.rows
-    for row in [first, *sorted(others, key=lambda row: row.tally.mean_e2e_s)]:
+    for row in [first, *sorted(others, key=lambda row: (row.overload is not None, row.tally.mean_e2e_s))]:
         seen = row.tally
+        if row.overload is not None:
+            yield (row.name, _OVERLOADED, *[_UNKNOWN] * (len(_HEAD) - 2))
+            continue
         waited, switches = f"{seen.waited:.1%}", str(seen.switches)
         against = _UNKNOWN if row is first else _against(row.difference)
         share = None if row.name.partition(":")[0] in _OF_ONE_KIND else seen.share_speculative
         yield (row.name, *_cells({**seen._asdict(), "share_speculative": share}), waited, switches, against)
+
+
+def _overloads(found: Replayed) -> Iterator[str]:
+    yield f"{_OVERLOADED}: more comes than it carries, by these speeds"
+    for row in found.rows:
+        if row.overload is not None:
+            left_open, after_s = row.overload
+            yield (
+                f"  {row.name}: {left_open} of {len(found.traffic.requests)} requests were open when the last one "
+                f"came, and the engines took {after_s:,.0f} s more"
+            )
+
+
+_OVERLOADED = "overloaded"
 
 
 def _cells(seen: Mapping[str, float | None]) -> tuple[str, ...]:
@@ -214,6 +243,8 @@ def _told_columns(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def _against(found: Difference) -> str:
     share, low, high = found
+    if isnan(share):
+        return _UNKNOWN
     if share == 0.0 and (low or 0.0) == (high or 0.0) == 0.0:
         return "the same"
     if share > _SLOWER_BY:

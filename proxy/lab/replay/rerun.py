@@ -35,12 +35,16 @@ from proxy.model import (
 _FINISHED, _NEVER_S = Outcome.FINISHED, float("inf")
 # Which part of a step is left when a request comes is the same for all ways.
 _SEED = 1
+# Engines that are not done with the last request until nine times the log's span after it carried less than a tenth of
+# what came. What is less beyond them is told in seconds. A short burst is none: within an hour it is over.
+_HOPELESS_SHARE, _HOPELESS_S = 9.0, 3600.0
 
 
 @dataclass(slots=True)
 class Times:
     """What each request took, by its place in the traffic, in seconds; `speculative` is 1 where it went there, and
-    `most` are the most sequences in flight at once. NaN where a request was never served."""
+    `most` are the most sequences in flight at once. NaN where a request was never served. `left_open` are the requests
+    that had not ended when the last one came, and `after_s` how much longer they took."""
 
     e2e_s: "array[float]"
     ttft_s: "array[float]"
@@ -49,6 +53,12 @@ class Times:
     waited: bytearray
     switches: int = 0
     most: dict[Role, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    left_open: int = 0
+    after_s: float = 0.0
+
+    def overloaded(self, span_s: float) -> bool:
+        """Whether far more came in so many seconds than the engines carried: the times tell no more than that."""
+        return self.after_s > max(_HOPELESS_SHARE * span_s, _HOPELESS_S)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +100,7 @@ class Rerun:
         self._choose = arm.choose
         self._requests = traffic.requests
         self._queue: deque[Ask] = deque()
+        self._coming = True
         every = [self.stations[role] for role in ROLES]
         self._gpus = {role: Gpus(self.stations[role]) for role in ROLES}
         if arm.settings.placement is Placement.SHARED:
@@ -104,10 +115,13 @@ class Rerun:
             comes_at_s = requests[number].at_s if number < len(requests) else _NEVER_S
             if comes_at_s <= gpus.next_at_s:
                 if comes_at_s == _NEVER_S:
+                    self.times.after_s = self.now_s - requests[-1].at_s if requests else 0.0
                     return self.times
                 self.now_s = comes_at_s
+                self.times.left_open += 1
                 self._offer(Ask(number, requests[number], rng.random(), requests[number].traits))
                 number += 1
+                self._coming = number < len(requests)
                 continue
             self.now_s = gpus.next_at_s
             ended = gpus.fire()
@@ -169,6 +183,7 @@ class Rerun:
         ask.ended_at_s = self.now_s
         self._desk.heard(_facts(ask, assignment))
         self._write(ask, role)
+        self.times.left_open -= self._coming
         while self._queue and self._place(self._queue[0]):
             self._queue.popleft()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import NamedTuple
 
 from proxy.lab.engine import KV_TOKENS
@@ -15,7 +16,7 @@ from proxy.lab.simulation.levels import over_levels
 from proxy.lab.simulation.oracles import MAX_EDGE, fixed, optimum, works
 from proxy.lab.simulation.pace import capacity, longest
 from proxy.lab.simulation.sharing import Bounds
-from proxy.lab.simulation.tally import Span, Tally, mean, regret, shortfall, span, tally
+from proxy.lab.simulation.tally import UNKNOWN, Overload, Span, Tally, mean, regret, shortfall, span, tally
 from proxy.lab.simulation.trial import Trial
 from proxy.model import ROLES
 
@@ -65,7 +66,7 @@ class Held(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Row:
     """One way in one cell; `control` says that nobody asked for it. Oracles that were not asked, or know nothing of the
-    cell, are missing from the mappings."""
+    cell, are missing from the mappings. One with an `overload` has no numbers (NaN) and no regret."""
 
     curve: str
     placement: str
@@ -84,6 +85,7 @@ class Row:
     foretold_s: float | None
     course: tuple[str, ...] = ()
     control: bool = False
+    overload: Overload | None = None
 
 
 def compare(cell: Cell, said: Sequence[str], conduct: Conduct, controls: Sequence[str] = ()) -> tuple[list[Row], int]:
@@ -109,7 +111,7 @@ class _Runs:
         self.rate_per_s = (cell.load or 0.0) * capacity(bench.paces, bench.placement, self._asked)
         prefill = bench.curve.prefill_tokens_per_s
         self._bounds = {role: Bounds(bench.max_in_flight, KV_TOKENS[role], prefill) for role in ROLES}
-        self._known: dict[tuple[str, int], Tally] = {}
+        self._known: dict[tuple[str, int], Tally | Overload] = {}
         self._dispersion: Dispersion | None = None
         if conduct.course.dispersion:
             curve = bench.curve
@@ -119,9 +121,15 @@ class _Runs:
         """Arms made for the bench as it is measured, with what they are where acceptance changes."""
         return over_levels(self._cell.bench, self.conduct.course.shifts.distinct, make)
 
-    def of(self, one: Arm, seeds: int | None = None) -> list[Tally]:
-        """The runs of one way, one for each seed."""
-        return [self._run(one, seed) for seed in range(1, (seeds or self.conduct.seeds) + 1)]
+    def of(self, one: Arm, seeds: int | None = None) -> list[Tally] | Overload:
+        """The runs of one way, one for each seed; or the first that had to be given up, behind which none is run."""
+        found: list[Tally] = []
+        for seed in range(1, (seeds or self.conduct.seeds) + 1):
+            ran = self._run(one, seed)
+            if isinstance(ran, Overload):
+                return ran
+            found.append(ran)
+        return found
 
     def oracle(self, name: str) -> Held | None:
         """What one oracle reaches on the same requests; None where it knows nothing of such traffic."""
@@ -138,29 +146,41 @@ class _Runs:
         self.foretold_s = found.response_s
         return self._best((found.arm,))
 
-    def _best(self, arms: Sequence[Arm], more: Sequence[Arm] = ()) -> Held:
-        """The fastest of `arms`, with what keeps the goals most often of these and `more`."""
-        ran = [(one.name, self.of(one)) for one in arms]
-        good = [*(runs for _, runs in ran), *map(self.of, more)]
+    def _carried(self, arms: Sequence[Arm], seeds: int | None = None) -> list[tuple[Arm, list[Tally]]]:
+        """The runs of each, without those to which more came than they carry."""
+        return [(one, runs) for one in arms if not isinstance(runs := self.of(one, seeds), Overload)]
+
+    def _best(self, arms: Sequence[Arm], more: Sequence[Arm] = ()) -> Held | None:
+        """The fastest of `arms`, with what keeps the goals most often of these and `more`; None where none of them
+        carries what comes."""
+        ran = [(one.name, runs) for one, runs in self._carried(arms)]
+        if not ran:
+            return None
+        good = [*(runs for _, runs in ran), *(runs for _, runs in self._carried(more))]
         goodput = max(good, key=lambda runs: mean(runs).goodput)
         held = [Held(name, runs, mean(runs).mean_e2e_s, goodput) for name, runs in ran]
         return min(held, key=lambda one: one.mean_e2e_s)
 
     def _sieved(self) -> tuple[Sequence[Arm], Sequence[Arm]]:
         """The fixed rules that were the fastest on a few seeds, and the one that kept the goals most often there."""
-        tried = self.arms(fixed)
-        first = {one.name: mean(self.of(one, min(_SIEVE_SEEDS, self.conduct.seeds))) for one in tried}
-        tried.sort(key=lambda one: first[one.name].mean_e2e_s)
-        return tried[:_SIEVE_KEPT], (max(tried, key=lambda one: first[one.name].goodput),)
+        tried = self._carried(self.arms(fixed), min(_SIEVE_SEEDS, self.conduct.seeds))
+        first = {one.name: mean(runs) for one, runs in tried}
+        kept = sorted((one for one, _ in tried), key=lambda one: first[one.name].mean_e2e_s)
+        return kept[:_SIEVE_KEPT], sorted(kept, key=lambda one: -first[one.name].goodput)[:1]
 
-    def _run(self, one: Arm, seed: int) -> Tally:
+    def _run(self, one: Arm, seed: int) -> Tally | Overload:
         known = self._known.get((one.name, seed))
         if known is None:
             trial = Trial(one, self._bounds, self._source(seed), self.conduct.course)
             warm = round(max(WARM_SHARE * self.conduct.requests, WARM_S * self.rate_per_s))
-            known = tally(trial.run(warm, warm + self.conduct.requests), self.conduct.slo)
+            times = trial.run(warm, warm + self.conduct.requests)
+            known = (
+                Overload(seed, times.span_s, times.left_waiting)
+                if times.left_waiting
+                else tally(times, self.conduct.slo)
+            )
             self._known[one.name, seed] = known
-            self.simulated += trial.times.offered
+            self.simulated += times.offered
         return known
 
     def _source(self, seed: int) -> Source:
@@ -171,7 +191,10 @@ class _Runs:
 
 
 def _row(cell: Cell, one: Arm, runs: _Runs, oracles: Mapping[str, Held], *, control: bool) -> Row:
-    tallies = runs.of(one)
+    ran = runs.of(one)
+    overload = ran if isinstance(ran, Overload) else None
+    tallies = [UNKNOWN] if isinstance(ran, Overload) else ran
+    against = oracles if overload is None else {}
     times = [each.mean_e2e_s for each in tallies]
     worst = [each.p99_e2e_s for each in tallies]
     good = [each.goodput for each in tallies]
@@ -184,13 +207,14 @@ def _row(cell: Cell, one: Arm, runs: _Runs, oracles: Mapping[str, Held], *, cont
         rate_per_s=runs.rate_per_s if cell.load is not None else None,
         seeds=runs.conduct.seeds,
         requests=runs.conduct.requests,
-        mean_e2e_s=span(times),
+        mean_e2e_s=span(times) if overload is None else Span(nan, None, None),
         tally=mean(tallies),
         oracle=oracles,
-        regret={name: regret(times, [run.mean_e2e_s for run in held.runs]) for name, held in oracles.items()},
-        regret_p99={name: regret(worst, [run.p99_e2e_s for run in held.runs]) for name, held in oracles.items()},
-        regret_goodput={name: shortfall(good, [run.goodput for run in held.goodput]) for name, held in oracles.items()},
+        regret={name: regret(times, [run.mean_e2e_s for run in held.runs]) for name, held in against.items()},
+        regret_p99={name: regret(worst, [run.p99_e2e_s for run in held.runs]) for name, held in against.items()},
+        regret_goodput={name: shortfall(good, [run.goodput for run in held.goodput]) for name, held in against.items()},
         foretold_s=runs.foretold_s,
         course=runs.conduct.course.said,
         control=control,
+        overload=overload,
     )

@@ -96,6 +96,10 @@ def _add_runs(group: argparse._ArgumentGroup) -> None:
 
 
 _NUMBERS = "with a number as in overflow:12, threshold:17/9, first:16, adaptive:0.1"
+_NOTHING_CARRIED = (
+    "none of the ways that were asked for carries what comes, in no cell; mend: lower --load, or --max-in-flight where "
+    "the curve's speed falls with what is in flight"
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -107,6 +111,8 @@ def run(options: argparse.Namespace) -> int:
             write(options.json, as_json(rows))
         if options.plots is not None:
             sys.stdout.writelines(f"drawn {path}\n" for path in pictures(rows, options.plots))
+        if all(row.overload is not None for row in rows if not row.control):
+            raise ConfigError(_NOTHING_CARRIED)
     except ConfigError as error:
         sys.stderr.write(f"{error.message}\n")
         return 1

@@ -8,7 +8,7 @@ import orjson
 from proxy import __version__
 from proxy.lab.loadtable import aligned
 from proxy.lab.simulation.cells import ORACLES, Row
-from proxy.lab.simulation.tally import Span, mean
+from proxy.lab.simulation.tally import Overload, Span, mean
 
 _HEAD = ("policy", "mean s", "± 95 %", "p99 s", "ttft s", "goodput", "speculative", "waited", "switches")
 # Shares that are told where there are any.
@@ -30,19 +30,34 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(_block(block) for block in cells.values())
 
 
+# What stands in a row in place of numbers, and what it means.
+OVERLOADED = "overloaded"
+_MEANING = f"{OVERLOADED}: more comes than it carries; mend: lower --load, or --max-in-flight where speed falls with it"
+
+
 def _block(rows: Sequence[Row]) -> str:
     first = rows[0]
     asked = [name for name in ORACLES if name in first.oracle]
     load = "its own pace" if first.load is None else f"load {first.load:g} ({first.rate_per_s:.3g} requests/s)"
     head = f"{', '.join((first.curve, f'{first.placement} GPUs', first.arrivals, load, *first.course))}\n"
-    ends = [name for name in _ENDS if any(getattr(row.tally, name) for row in rows)]
+    ends = [name for name in _ENDS if any(getattr(row.tally, name) > 0.0 for row in rows)]
     lines = [(*_HEAD, *ends, *(f"above {name}" for name in asked))]
     lines += [_line(row, ends, asked) for row in rows]
-    return head + aligned(lines) + "".join(_oracle(first, name) for name in asked)
+    below = [_oracle(first, name) for name in asked]
+    if given_up := [_given_up(row.policy, row.overload) for row in rows if row.overload is not None]:
+        below.append(f"{_MEANING}\n{''.join(given_up)}")
+    return head + aligned(lines) + "".join(below)
+
+
+def _given_up(policy: str, overload: Overload) -> str:
+    seed, after_s, waiting = overload
+    return f"  {policy}: {waiting} waited when it was given up after {after_s:,.0f} s (seed {seed})\n"
 
 
 def _line(row: Row, ends: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     seen = row.tally
+    if row.overload is not None:
+        return (row.policy, OVERLOADED, *("-" for _ in (*_HEAD[2:], *ends, *asked)))
     return (
         row.policy,
         f"{seen.mean_e2e_s:.3f}",
@@ -96,6 +111,7 @@ def _plain(row: Row) -> Mapping[str, Any]:
         "regret_goodput": {name: _regret(row.regret_goodput, name) for name in ORACLES},
         "course": list(row.course),
         "control": row.control,
+        "overload": None if row.overload is None else row.overload._asdict(),
     }
 
 

@@ -1,7 +1,7 @@
 """From the times of requests to what is said of a run, and from runs to means with their intervals."""
 
 from collections.abc import Sequence
-from math import expm1, isfinite, log
+from math import expm1, isfinite, log, nan
 from statistics import fmean
 from typing import NamedTuple
 
@@ -32,6 +32,19 @@ class Tally(NamedTuple):
     failed: float
     gone: float
     retried: float
+
+
+UNKNOWN = Tally(*[nan] * len(Tally._fields))
+"""A run that was given up: what it would come to depends on when."""
+
+
+class Overload(NamedTuple):
+    """Far more came than the engines carried: the first seed whose run was given up for it, after so many virtual
+    seconds, with so many requests waiting for a place."""
+
+    seed: int
+    after_s: float
+    waiting: int
 
 
 class Span(NamedTuple):

@@ -13,7 +13,8 @@ class Times:
     `failed` and `gone` are those that did not: for a fault of an engine, or since the client left; `failed_tokens` is
     what the former wanted. `retried` went to the other engine, whatever became of them there. `in_flight_s` is the sum
     of the time that requests spent in flight or waiting, `span_s` the length of the run, and `began_s` when the first
-    request that counts came.
+    request that counts came. `left_waiting` are those that had no place when the run was given up, since far more came
+    than the engines carry; 0 for one that came to its end.
     """
 
     e2e_s: "array[float]" = field(default_factory=lambda: array("d"))
@@ -28,6 +29,7 @@ class Times:
     retried: int = 0
     switches: int = 0
     offered: int = 0
+    left_waiting: int = 0
     in_flight_s: float = 0.0
     span_s: float = 0.0
     began_s: float = 0.0

@@ -26,6 +26,11 @@ from proxy.routing.breaker import Event
 _FINISHED = Outcome.FINISHED
 _QUIET = Course()
 
+# A run is given up when so many wait for a place as nine times the requests of the whole run: then more than ten times
+# as much has come as the engines carried, and the last that counts may be years away. What is less beyond them ends
+# and is told in seconds. In a short run a burst alone may be nine times all of it, but never so many.
+_HOPELESS_SHARE, _HOPELESS_WAITING = 9, 10_000
+
 
 def desk_plan(settings: Settings) -> Plan:
     """What the desk works by, from settings as the proxy makes it; it calls nobody, so no wires are planned."""
@@ -82,9 +87,10 @@ class Trial:
 
     def run(self, first: int, last: int) -> Times:
         """Until the requests from number `first` on and before `last` have ended, or nothing comes any more. Only they
-        count; those before let the engines fill, and those after keep them busy to the end."""
+        count; those before let the engines fill, and those after keep them busy to the end. It is given up where the
+        engines will never be done with them (`Times.left_waiting`)."""
         source, times, agenda = self._source, self.times, self.agenda
-        times.began_s = NEVER_S
+        times.began_s, hopeless = NEVER_S, max(_HOPELESS_SHARE * last, _HOPELESS_WAITING)
         one, other = self.gpus[SPECULATIVE], self.gpus[ROLES[1]]
         self._first, self._last, self._left = first, last, last - first
         while self._left:
@@ -104,6 +110,9 @@ class Trial:
                 agenda.fire()
             elif coming:
                 self._offer(source.take())
+                if len(self.queue) > hopeless:
+                    times.left_waiting = len(self.queue)
+                    break
             elif (ended := gpus.fire()) is not None:
                 assert isinstance(ended, Ask)
                 self._end(ended)

@@ -1,10 +1,12 @@
 """The cell in which each way does worst, for comparisons of many cells. One cell's table is in rows.py."""
 
 from collections.abc import Sequence
+from math import inf
 from statistics import median
 
 from proxy.lab.loadtable import aligned
 from proxy.lab.simulation.cells import ORACLES, Row
+from proxy.lab.simulation.rows import OVERLOADED
 
 _HEAD = ("policy", "cells", "above", "median", "worst", "in")
 
@@ -20,13 +22,21 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def _lines(rows: Sequence[Row], policy: str, name: str) -> list[tuple[str, ...]]:
-    known = [row for row in rows if row.policy == policy and name in row.regret]
+    known = [row for row in rows if row.policy == policy and name in row.oracle]
     if not known:
         return []
-    regrets = [row.regret[name].mean for row in known]
-    worst = max(known, key=lambda row: row.regret[name].mean)
-    at_worst = f"{worst.regret[name].mean:+.1%}"
-    return [(policy, str(len(known)), name, f"{median(regrets):+.1%}", at_worst, ", ".join(_cell(worst)))]
+    regrets = [_regret(row, name) for row in known]
+    worst = max(known, key=lambda row: _regret(row, name))
+    cell = ", ".join(_cell(worst))
+    return [(policy, str(len(known)), name, _told(median(regrets)), _told(max(regrets)), cell)]
+
+
+def _regret(row: Row, name: str) -> float:
+    return row.regret[name].mean if row.overload is None else inf
+
+
+def _told(regret: float) -> str:
+    return OVERLOADED if regret == inf else f"{regret:+.1%}"
 
 
 def _cell(row: Row) -> tuple[str, ...]:
