@@ -132,6 +132,22 @@ def test_rotated_logs_are_read_together(capsys: pytest.CaptureFixture[str], fold
     assert f"1 of {COUNT + 1} lines tell of no request: 1 no JSON" in said
 
 
+def test_every_line_that_is_no_request_is_told_so_that_the_numbers_add_up(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    seen = b"".join(
+        b'{"event":"engine_seen","role":"%s","max_running_requests":16}\n' % role.encode() for role in ROLES
+    )
+    refused = line(FACTS._replace(status=400), 9.0)
+    (folder / "mixed.log").write_bytes(seen + b"\n" + refused + (folder / "access.log").read_bytes())
+    said = _said(
+        capsys, str(folder / "mixed.log"), "--curves", str(folder / "curves.yaml"), "--policy", "pinned:baseline"
+    )
+    assert f"{COUNT} requests over" in said
+    assert f"1 of {COUNT + 1} requests left out: 1 answered with an error" in said
+    assert f"3 of {COUNT + 4} lines tell of no request: 2 other events, 1 blank" in said
+
+
 def test_a_log_that_is_too_short_is_refused_before_anything_slow_is_loaded(folder: Path) -> None:
     lines = (folder / "access.log").read_bytes().splitlines(keepends=True)
     (folder / "short.log").write_bytes(b"".join(lines[:88]))

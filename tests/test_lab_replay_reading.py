@@ -57,11 +57,14 @@ def test_all_lines_are_accounted_for() -> None:
     failed = odd(9.0, outcome=Outcome.FAILED_BEFORE_COMMIT, status=502)
     dropped = b'{"event":"log_lines_dropped","lines":7}'
     engine = b'{"event":"engine_seen","role":"speculative","max_running_requests":48}'
-    _, account = read(refused, gone, failed, dropped, engine, b"greeting\n", b'{"event":"started"}\n', b"x" * 70_000)
-    assert account.lines == 608
+    _, account = read(
+        refused, gone, failed, dropped, engine, b"greeting\n", b'{"event":"started"}\n', b"\n", b"x" * 70_000
+    )
+    assert account.lines == 609
     assert (account.settled, account.kept, account.dropped) == (603, 600, 7)
     assert sum(account.left_out.values()) == 3
-    assert account.skipped == {Skip.NO_JSON: 1, Skip.OTHER_EVENT: 1, Skip.TOO_LONG: 1}
+    assert account.skipped == {Skip.NO_JSON: 1, Skip.OTHER_EVENT: 3, Skip.TOO_LONG: 1, Skip.BLANK: 1}
+    assert account.kept + account.left_out.total() + account.skipped.total() == account.lines
     assert account.max_running == {Role.SPECULATIVE: 48}
 
 

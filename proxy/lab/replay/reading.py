@@ -40,9 +40,10 @@ _LATE_RANK = 0.99
 
 @dataclass(slots=True)
 class Account:
-    """What was made of the lines: `skipped` by why, `left_out` requests by why, and how many of those kept were cut,
-    had no usage, or were sent where they went by an event. `dropped` lines were never written, and `sampled` ones stand
-    for others that were not; `max_running` is how many sequences each engine runs at most, by its own last word."""
+    """What was made of the lines: `skipped` by why, `left_out` requests by why, and the requests `kept`, which are all
+    of them together. Of those kept some were cut, had no usage, or were sent where they went by an event. `dropped`
+    lines were never written, and `sampled` ones stand for others that were not; `max_running` is how many sequences
+    each engine runs at most, by its own last word."""
 
     lines: int = 0
     settled: int = 0
@@ -84,12 +85,19 @@ def _events(lines: Iterable[bytes], account: Account) -> Iterator[Settled]:
             account.settled += 1
             account.sampled += found.sampled
             yield found
-        elif isinstance(found, Dropped):
-            account.dropped += found.lines
-        elif isinstance(found, EngineSeen):
-            account.max_running[found.role] = found.max_running
         else:
-            account.skipped[found] += 1
+            account.skipped[_noted(found, account)] += 1
+
+
+def _noted(found: Dropped | EngineSeen | Skip, account: Account) -> Skip:
+    """Take from a line what it tells besides; why it tells of no request."""
+    if isinstance(found, Skip):
+        return found
+    if isinstance(found, Dropped):
+        account.dropped += found.lines
+    else:
+        account.max_running[found.role] = found.max_running
+    return Skip.OTHER_EVENT
 
 
 def _ran(one: Settled, account: Account) -> bool:

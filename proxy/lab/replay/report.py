@@ -157,11 +157,11 @@ def _read(found: Replayed) -> Iterator[str]:
     if account.by_events:
         yield f"  {account.by_events} went where they went by an event (a pin, a failure), which is not replayed"
     if account.left_out:
-        yield f"  left out: {_counts(account.left_out)}"
+        yield f"  {account.left_out.total()} of {account.settled} requests left out: {_counts(account.left_out)}"
     if account.dropped:
         yield f"  {account.dropped} lines are missing, as the log itself says: the traffic was denser than this"
-    if skipped := {why: count for why, count in account.skipped.items() if why != "blank"}:
-        yield f"  {sum(skipped.values())} of {account.lines} lines tell of no request: {_counts(skipped)}"
+    if account.skipped:
+        yield f"  {account.skipped.total()} of {account.lines} lines tell of no request: {_counts(account.skipped)}"
 
 
 def _engines(found: Replayed) -> Iterator[str]:
