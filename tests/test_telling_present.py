@@ -70,6 +70,12 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
             "New requests go to baseline, since speculative gives no sign of life.",
         ),
         (present(pinned=SPECULATIVE, speculative="silent"), "pinned them there; speculative gives no sign of life."),
+        (
+            present(speculative="silent", baseline="silent", next=SPECULATIVE, lately=Lately(40, 25), waiting=2),
+            "Neither backend gives a sign of life: new requests are sent to them all the same, and wait there; "
+            "2 requests wait for room.",
+        ),
+        (present(pinned=SPECULATIVE, speculative="silent", baseline="silent"), "Neither backend gives a sign of life"),
         (present(speculative="ramping"), "; speculative has just come back and gets its share bit by bit."),
         (
             present(speculative="trial"),
@@ -103,6 +109,14 @@ def test_requests_are_never_said_to_go_to_a_backend_that_is_out(state: Present) 
         outs = ("draining", "down", "circuit open", "trial")
         if state.of(role).out in outs and state.of(role.other).out not in outs:
             assert f"go to {role}" not in said
+
+
+@given(PRESENTS)
+def test_requests_are_never_said_to_go_anywhere_as_usual_while_neither_gives_a_sign_of_life(state: Present) -> None:
+    silent = replace(state, speculative=replace(state.speculative, out="silent"), room=True, phase="serving")
+    said = now(replace(silent, baseline=replace(state.baseline, out="silent")))
+    assert said.startswith("Neither backend gives a sign of life: ")
+    assert "requests go to" not in said and "split" not in said and said.count("sign of life") == 1
 
 
 @given(PRESENTS)

@@ -52,6 +52,15 @@ def test_one_whose_probe_is_late_is_told_also_while_nobody_waits_there_but_as_no
     assert troubles(rig.desk.backends, rig.now_s) == []
 
 
+def test_two_that_are_silent_are_severe_also_while_nobody_waits_there() -> None:
+    rig = Rig()
+    for backend in rig.desk.backends:
+        rig.desk.observe_health(backend, Evidence.HIT)
+        rig.desk.listen(backend)
+        rig.desk.unanswered(backend)
+    assert [trouble.severe for trouble in troubles(rig.desk.backends, rig.now_s)] == [True, True]
+
+
 def test_one_that_is_down_is_told_as_down_and_not_twice() -> None:
     rig = frozen()
     backend = rig.desk.backend(BASELINE)

@@ -27,6 +27,10 @@ _STOPPING = {
 }
 
 
+# With both silent neither is kept from requests, since the fault may be anywhere: they go where they would go anyway.
+_NO_SIGN = "Neither backend gives a sign of life: new requests are sent to them all the same, and wait there"
+
+
 def now(present: Present) -> str:
     """One sentence, its full stop included."""
     if present.phase in _STOPPING:
@@ -36,9 +40,11 @@ def now(present: Present) -> str:
         return f"{_no_room(present)}."
     if len(out) == len(ROLES):
         told = _none(present)
+    elif all(present.of(role).out == "silent" for role in ROLES):
+        told, out = _NO_SIGN, list(ROLES)
     elif out and _wish(present) is None:
         told = f"{_all_but_trials(present, out[0])} go to {out[0].other}, since {_state(present, out[0])}"
-    elif present.reason is Reason.SILENT and present.next is not None:
+    elif not out and present.reason is Reason.SILENT and present.next is not None:
         out = [present.next.other]
         told = f"New requests go to {present.next}, since {_state(present, out[0])}"
     else:

@@ -31,6 +31,7 @@ def said(backend: Backend, now_s: float) -> str:
 
 
 def troubles(backends: tuple[Backend, Backend], now_s: float) -> list[Trouble]:
-    """One for each that is silent."""
+    """One for each that is silent; severe where requests wait there, or will since the other one is no better."""
     found = [each for each in backends if silent(each)]
-    return [Trouble("silent", said(each, now_s), severe=bool(each.book.requests)) for each in found]
+    nowhere = len(found) == len(backends)
+    return [Trouble("silent", said(each, now_s), severe=nowhere or bool(each.book.requests)) for each in found]
