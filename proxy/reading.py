@@ -77,6 +77,7 @@ def _read_backend(desk: Desk, backend: Backend, now_s: float) -> BackendReading:
         oldest_s=counts.oldest_s,
         max_in_flight=backend.max_in_flight,
         up=backend.health.up,
+        silent=backend.gives_nothing,
         eligible=backend.eligible(desk.plan.breaker, now_s),
         draining=backend.draining,
         circuit=circuit.state,

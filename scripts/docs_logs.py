@@ -208,7 +208,8 @@ EVENTS = (
     Event(
         "silence_changed",
         "info; warning when silent",
-        "A backend is silent (`true`): it leaves a probe unanswered and says nothing else. Or it has spoken again.",
+        "A backend is silent (`true`): it leaves a probe unanswered and says nothing else. Or it has spoken again. The "
+        "journal tells it in a sentence (`silent`, `silent_over`).",
         CHANGED,
     ),
     Event("pin_changed", "info", "Everything goes to one role now, or no more.", CHANGED),

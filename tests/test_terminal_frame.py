@@ -87,6 +87,13 @@ def test_what_is_wrong_stands_out() -> None:
     assert len(alarmed) == 3 and "NOT READY" in alarmed[0]
 
 
+def test_a_backend_that_gives_nothing_stands_out() -> None:
+    silent = [{**each, "silent": each["role"] == "baseline"} for each in STATUS["backends"]]
+    lines = frame(view(backends=silent), 80, 24)
+    [alarmed] = ["".join(text for text, _ in line) for line in lines if any("red" in style for _, style in line)]
+    assert "baseline" in alarmed and "SILENT" in alarmed
+
+
 DOWN = {"code": "down", "message": "Speculative is down: it does not answer its probes and gets no requests."}
 DRAINED = {
     "code": "drained",

@@ -67,6 +67,8 @@ def test_the_page_has_what_a_person_wants_to_know_within_80_columns() -> None:
         ({"troubles": [{"code": "down", "message": "Baseline is down.", "severe": True}]}, "! Baseline is down."),
         ({"backends": [{"role": "speculative", **BACKEND, "up": False, "circuit": "open"}]}, "DOWN    open"),
         ({"backends": [{"role": "speculative", **BACKEND, "up": None}]}, "unknown"),
+        ({"backends": [{"role": "speculative", **BACKEND, "silent": True}]}, "SILENT  closed"),
+        ({"backends": [{"role": "speculative", **BACKEND, "silent": True, "up": False}]}, "DOWN    closed"),
         ({"backends": [{"role": "speculative", **BACKEND, "draining": True}]}, "draining"),
         ({"backends": [{"role": "speculative"}]}, "speculative  -          -"),
         ({"pinned": "baseline", "policy": "marginal"}, "marginal, but an operator pinned everything to baseline"),

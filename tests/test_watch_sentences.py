@@ -78,7 +78,7 @@ def test_a_change_is_told_in_words(kind: ChangeKind, role: Role | None, before: 
 
 
 def test_every_kind_of_change_has_its_name() -> None:
-    told_with_those_who_wait = {ChangeKind.SILENCE}  # see watch/silence.py
+    told_with_those_who_wait = {ChangeKind.SILENCE}  # see watch/silence.py and tests/flow/test_flow_silence.py
     assert set(KINDS) == set(ChangeKind) - told_with_those_who_wait
 
 

@@ -4,7 +4,7 @@ from fakes.rig import Rig
 
 from proxy.model import EngineLoad, Role
 from proxy.routing.health import Evidence
-from proxy.watch.silence import said, silent, troubles
+from proxy.watch.silence import said, troubles
 
 SPECULATIVE, BASELINE = Role
 
@@ -65,10 +65,10 @@ def test_one_that_is_down_is_told_as_down_and_not_twice() -> None:
     rig = frozen()
     backend = rig.desk.backend(BASELINE)
     for _ in range(2):
-        assert silent(backend)
+        assert backend.gives_nothing
         rig.desk.observe_health(backend, Evidence.MISS)
     assert backend.health.up is False
-    assert not silent(backend)
+    assert not backend.gives_nothing
 
 
 def test_one_that_tells_no_load_is_told_without_a_time() -> None:

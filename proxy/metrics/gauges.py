@@ -38,6 +38,7 @@ class BackendReading:
     engine_age_s: float | None
     drift: int | None
     accept_length: float | None
+    silent: bool = False
     learned_ratio: float | None = None
     engine_change_age_s: float | None = None
     curves_outdated: bool | None = None

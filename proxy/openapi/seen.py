@@ -94,6 +94,7 @@ def _backend() -> Schema:
         oldest_s=number("Age of the oldest of these; 0 where there is none."),
         max_in_flight=maybe(whole("The limit in force; null: none is known.")),
         up=maybe(flag("Whether probes answer; null before the first.")),
+        silent=flag("Whether it leaves a probe unanswered and gives nothing else, and does not count as down yet."),
         eligible=flag("Whether it is sent new requests."),
         draining=flag("Whether an operator keeps it from new requests."),
         circuit=text("The circuit breaker.", CircuitState),

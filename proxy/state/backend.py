@@ -79,6 +79,13 @@ class Backend:
         return known
 
     @property
+    def gives_nothing(self) -> bool:
+        """Whether it is silent; or requests wait there, its latest probes had no answer, and no byte of a generation
+        has come since. One that is down is told as that."""
+        health = self.health
+        return bool(health.up and (self.silent or ((health.misses or health.doubtful) and self.book.requests)))
+
+    @property
     def max_in_flight(self) -> int | None:
         """The limit in force: the operator's, else what the engine runs at once, else None."""
         if self.limit is not None:

@@ -101,8 +101,8 @@ def _backend(view: View, role: Role, backend: dict[str, Any]) -> tuple[str, ...]
 
 
 def _alarm(backend: dict[str, Any]) -> str:
-    """The style of a backend that gets nothing new."""
-    return "" if backend.get("eligible", True) else "bold red"
+    """The style of a backend that gets nothing new, or gives nothing."""
+    return "bold red" if backend.get("silent") or not backend.get("eligible", True) else ""
 
 
 def _curves(view: View, width: int, blocks: str) -> list[Line]:

@@ -125,4 +125,6 @@ def health(backend: dict[str, Any]) -> str:
     if backend.get("draining"):
         return "draining"
     up = backend.get("up")
+    if up and backend.get("silent"):
+        return "SILENT"
     return "unknown" if up is None else "up" if up else "DOWN"

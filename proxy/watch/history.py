@@ -11,7 +11,6 @@ from proxy.dispatch import Desk
 from proxy.metrics import Totals
 from proxy.model import EngineLoad, Role
 from proxy.state.backend import Backend
-from proxy.watch import silence
 
 # Between two samples: as often as engines are asked for their load by default.
 STEP_S = 1.0
@@ -146,7 +145,7 @@ class _Speed:
         generated = None if load is None else _generated(load)
         if load is None or generated is None:
             return round(sum(self._answered) / len(self._answered), 1)
-        if silence.silent(backend):
+        if backend.gives_nothing:
             return 0.0  # no byte of what it might have generated has come
         if polled_at_s is None or self._overdue(polled_at_s, now_s):
             return None

@@ -12,13 +12,6 @@ from proxy.telling.figures import count, seconds, title
 LEAST_S = 2.0
 
 
-def silent(backend: Backend) -> bool:
-    """Whether it leaves a probe unanswered and says nothing else; or requests wait there, its latest probes had no
-    answer, and no byte of a generation has come since."""
-    health = backend.health
-    return bool(health.up and (backend.silent or ((health.misses or health.doubtful) and backend.book.requests)))
-
-
 def said(backend: Backend, now_s: float) -> str:
     """A sentence of a silent one."""
     requests, since_s = backend.book.requests, backend.load_at_s
@@ -32,6 +25,6 @@ def said(backend: Backend, now_s: float) -> str:
 
 def troubles(backends: tuple[Backend, Backend], now_s: float) -> list[Trouble]:
     """One for each that is silent; severe where requests wait there, or will since the other one is no better."""
-    found = [each for each in backends if silent(each)]
+    found = [each for each in backends if each.gives_nothing]
     nowhere = len(found) == len(backends)
     return [Trouble("silent", said(each, now_s), severe=nowhere or bool(each.book.requests)) for each in found]

@@ -83,9 +83,10 @@ class Watch:
     # ------------------------------------------------------------ what happens
 
     def changed(self, change: Change) -> None:
-        """Note a change of regime, circuit, health, pin, drain or learning."""
+        """Note a change of regime, circuit, health, silence, pin, drain or learning."""
         if change.kind is ChangeKind.SILENCE:
-            return  # told with those who wait there, see below
+            self._look_who_is_silent()  # at once: one that is over before the next turn is in the log as well
+            return
         desk = self._desk
         first, second = desk.backends
         counts = first.book.in_flight, second.book.in_flight
@@ -200,7 +201,7 @@ class Watch:
 
     def _look_who_is_silent(self) -> None:
         now_s, before = self._desk.clock(), self._silent
-        self._silent = {each.url for each in self._desk.backends if silence.silent(each)}
+        self._silent = {each.url for each in self._desk.backends if each.gives_nothing}
         for backend in self._desk.backends:
             if backend.url in self._silent - before:
                 self.note("silent", silence.said(backend, now_s), backend.role)

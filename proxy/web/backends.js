@@ -56,10 +56,11 @@ export function tellBackends() {
 }
 
 function standing(backend) {
-  const health = backend.up === null ? "health not known yet" : backend.up ? "up" : "down";
+  const health = backend.up === null ? "health not known yet" : backend.silent ? "silent" : backend.up ? "up" : "down";
   if (backend.draining) return `■ Draining: takes nothing new (${health})`;
   if (!backend.eligible) return `✕ Takes no requests: ${backend.up === false ? "down" : `circuit ${backend.circuit.replace("_", " ")}`}`;
   if (backend.circuit !== "closed") return `■ Takes single trial requests after its failures (${health})`;
+  if (backend.silent) return "✕ Gives no sign of life (silent)";
   return `✓ Takes requests (${health})`;
 }
 

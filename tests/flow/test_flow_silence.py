@@ -50,12 +50,27 @@ async def test_what_is_silent_is_told_to_who_looks() -> None:
         told = stage.app.status()
         assert told["sentence"] == "New requests go to baseline, since speculative gives no sign of life."
         assert [(each["code"], each["severe"]) for each in told["troubles"]] == [("silent", False)]
+        assert [(each.silent, each.up) for each in told["backends"]] == [(True, True), (False, True)]
         assert await went(stage) == ("baseline", "silent")
         frozen.moves.set()
         await asyncio.sleep(1.0 + STEP_S)
         assert stage.app.status()["troubles"] == []
         kinds = [entry.kind for entry in stage.app.watch.journal.newest(2)]
         assert kinds == ["silent_over", "silent"]
+
+
+@leaping
+async def test_a_silence_that_is_over_before_anybody_looks_is_told_all_the_same() -> None:
+    async with freezing() as (stage, *_):
+        desk = stage.app.desk
+        backend = desk.backend(SPECULATIVE)
+        before = stage.app.watch.journal.written
+        desk.listen(backend)
+        desk.unanswered(backend)
+        desk.spoke(backend)
+        told = stage.app.watch.journal.newest(stage.app.watch.journal.written - before)
+        assert [entry.kind for entry in told] == ["silent_over", "silent"]
+        assert "gives nothing" in told[1].sentence or "has given nothing" in told[1].sentence
 
 
 @leaping
@@ -77,6 +92,7 @@ async def test_two_that_stand_still_get_requests_as_before() -> None:
         await asyncio.sleep(WITHIN_S)
         assert all(backend.silent for backend in stage.app.desk.backends)
         assert stage.app.readiness().ready
+        assert stage.app.status()["sentence"].startswith("Neither backend gives a sign of life")
         waits = asyncio.create_task(went(stage))
         await until(lambda: stage.app.desk.backend(SPECULATIVE).book.in_flight == 1)
         for engine in both:
