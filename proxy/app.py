@@ -31,7 +31,7 @@ from proxy.plan import body_rules, connection_rules, engines, line_rules, patien
 from proxy.protocol.fields import raw
 from proxy.reading import present, read, unlooked
 from proxy.relay import Relay
-from proxy.source import anew
+from proxy.source import Reloads, anew
 from proxy.telling.figures import count
 from proxy.tracing import Tracing
 from proxy.watch import Watch
@@ -105,6 +105,7 @@ class App:
         self._admin: web.AppRunner | None = None
         self._learned = LearnedFile(self.desk, self._learned_path, self._warn_of_learned)
         self._turn = asyncio.Lock()  # starting and reloading, one at a time
+        self._reloads = Reloads(self._turn, self._reload)
         self.port = 0
         self.admin_port = 0
 
@@ -205,9 +206,7 @@ class App:
 
     async def reload(self) -> tuple[bool, list[str]]:
         """Take the configuration over anew: whole, or not at all with the reasons."""
-        # One at a time: of two that overlap, the one that read the older file might end last.
-        async with self._turn:
-            return await self._reload()
+        return await self._reloads.ask()
 
     async def _reload(self) -> tuple[bool, list[str]]:
         try:

@@ -3,17 +3,41 @@
 What is in the files is read in config/, and taken over in app.py.
 """
 
+import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from proxy import config
+from proxy import config, tasks
 from proxy.config import InvalidConfig, Problem, Settings
 from proxy.disk import Disk
 
 # Reading takes milliseconds, and of the largest files some hundred. Who asks for a reload is then told that there is
 # none, instead of waiting with all who ask after.
 READ_WITHIN_S = 10.0
+# Whether it was taken over, and what has changed or is wrong.
+Outcome = tuple[bool, list[str]]
 HUNG = "cannot be read ({}); mend: see to its disk, then reload"
+
+
+class Reloads:
+    """Reloads, one at a time: of two that overlap, the one that read the older file might end last. All that ask while
+    one is under way get the next one, which begins after they asked: so many as ask wait for two of them at most."""
+
+    def __init__(self, turn: asyncio.Lock, act: Callable[[], Awaitable[Outcome]]) -> None:
+        self._turn = turn
+        self._act = act
+        self._next: asyncio.Task[Outcome] | None = None  # has not begun
+
+    async def ask(self) -> Outcome:
+        """The outcome of one that begins from now on. Cancelled, it leaves that to the others who asked."""
+        if self._next is None:
+            self._next = tasks.spawn(self._begun(), name="reload")
+        return await asyncio.shield(self._next)
+
+    async def _begun(self) -> Outcome:
+        async with self._turn:
+            self._next = None
+            return await self._act()
 
 
 async def anew(read: Callable[[], Settings], disk: Disk) -> tuple[Settings, dict[str, ssl.SSLContext]]:

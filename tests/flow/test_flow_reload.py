@@ -248,6 +248,10 @@ async def test_a_disk_that_hangs_is_told_to_all_who_ask_and_nobody_else_waits(
             told = await asyncio.gather(*many)
             assert all("did not answer" in each["problems"][0] for each in told)
             assert asked == 1
+            crowd = await asyncio.gather(*(stage.reload() for _ in range(20)))
+            assert {status for status, _ in crowd} == {422}
+            rejected = [entry for entry in stage.app.watch.journal.newest(100) if entry.kind == "reload_failed"]
+            assert len(rejected) <= 3, "they share what one of them waits for"
             async with asyncio.timeout(10):
                 await asyncio.to_thread(int)  # of the loop's own threads none is taken
             answers.set()
