@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.dispatch import Assignment
 from proxy.model import (
+    Change,
     ChangeKind,
     CircuitState,
     EngineFacts,
@@ -207,6 +208,24 @@ def test_backends_that_change_places_take_their_counts_along(rig: Rig) -> None:
     rig.assign(weight=5, asked=BASELINE)
     rig.desk.reload(plan(urls=("http://b", "http://a")))
     assert (rig.in_flight(SPECULATIVE), rig.in_flight(BASELINE)) == (5, 3)
+
+
+def test_backends_that_change_places_take_what_is_known_of_them_along_but_no_drain(rig: Rig) -> None:
+    first, second = rig.desk.backends
+    for backend in (first, second):
+        rig.desk.observe_health(backend, Evidence.HIT)
+    rig.desk.listen(first)
+    rig.desk.unanswered(first)
+    rig.desk.drain(BASELINE, draining=True)
+    running = rig.assign(asked=BASELINE)
+    rig.desk.reload(plan(urls=("http://b", "http://a")))
+    speculative, baseline = rig.desk.backends
+    assert (speculative.role, baseline.role) == (SPECULATIVE, BASELINE)
+    assert (speculative.url, speculative.health.up, speculative.draining) == ("http://b", True, False)
+    assert (baseline.url, baseline.health.up, baseline.silent) == ("http://a", True, True)
+    rig.desk.tokens_flowed(running.backend)
+    rig.desk.spoke(baseline)
+    assert rig.changes[-1] == Change(ChangeKind.SILENCE, BASELINE, "true", "false")
 
 
 def test_a_backend_that_is_dropped_and_taken_in_again_is_counted_truly(rig: Rig) -> None:

@@ -53,6 +53,15 @@ async def test_same_rules_keep_both_lines(rig: Rig) -> None:
     assert rig.pair.connect(dict(rig.rules)) == []
 
 
+async def test_backends_that_change_places_keep_their_lines(rig: Rig) -> None:
+    before = rig.pair.connect(rig.rules)
+    rig.desk.reload(plan(rig.b.url, rig.a.url))
+    swapped = {ROLES[0]: rules(rig.b.url), ROLES[1]: rules(rig.a.url)}
+    assert rig.pair.connect(swapped) == []
+    assert [rig.pair.line(backend) for backend in rig.desk.backends] == before[::-1]
+    assert [line.rules.url for line in before] == [rig.a.url, rig.b.url]
+
+
 async def test_changed_rules_make_a_new_line_for_that_backend_alone(rig: Rig) -> None:
     rig.pair.connect(rig.rules)
     changed = {**rig.rules, Role.BASELINE: replace(rig.rules[Role.BASELINE], api_key="k")}

@@ -13,7 +13,6 @@ from proxy.routing.breaker import Event
 from proxy.routing.health import Evidence
 from proxy.state.backend import Backend
 from proxy.state.ledger import Ledger
-from proxy.state.shelf import Shelf
 
 _FAILURE = Event.FAILURE
 
@@ -160,12 +159,11 @@ class Backends:
         return self.plan.linger_s if unheard else 0.0
 
     def _role_now(self, backend: Backend) -> Role:
-        """The role that an engine has: a reload may have let two of them change places while a request waited."""
+        """The role that an engine has: a reload may have dropped it and taken it in again while a request waited."""
         return next((each.role for each in self.backends if each.url == backend.url), backend.role)
 
-    def _new_backend(self, plan: BackendPlan, shelf: Shelf | None = None) -> Backend:
-        shelf = Shelf() if shelf is None else shelf
-        return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight, shelf=shelf)
+    def _new_backend(self, plan: BackendPlan) -> Backend:
+        return Backend(plan.role, plan.url, self.ledger.add(plan.url), plan.max_in_flight)
 
     def _move_circuit(
         self, backend: Backend, event: Event, now_s: float, *, probe: bool = False, sent_at_s: float = float("inf")

@@ -219,25 +219,26 @@ class Desk(Sight):
             self.on_room()
 
     def reload(self, plan: Plan) -> None:
-        """Work by a new plan from now on. Backends whose url stays keep book, circuit, health and drain; one whose url
-        has the other role now keeps its book and what it is believed to hold; an operator's pin stays; leases of a
-        dropped backend go on counting on the book of its url, also when that url comes back."""
+        """Work by a new plan from now on. Backends whose url stays are what they were; one whose url has the other role
+        now is the same engine, with all that is known of it, and only not drained any more: that was wished of the
+        role. An operator's pin stays; leases of a dropped backend go on counting on the book of its url, also when that
+        url comes back."""
         old, self.plan, before = self.plan, plan, self.rules.effective_policy
         self.rules = replace(plan.rules, operator_pin=self.rules.operator_pin)
         self._go_on_learning(old)
         if self.rules.paces is not None and before is not self.rules.effective_policy:
             self._enter(self._fresh_regime()._replace(smoothed=self.regime.smoothed, held=self.regime.held))
-        pairs = list(zip(self.backends, plan.backends, strict=True))
-        for backend, planned in pairs:
-            if backend.url != planned.url:
+        known = {backend.url: backend for backend in self.backends}
+        for url, backend in known.items():
+            if url not in (planned.url for planned in plan.backends):
                 self.ledger.retire(backend.book)
-        # After all have gone: two backends may have changed places. What an engine holds goes with its url.
-        shelves = {backend.url: backend.shelf for backend in self.backends}
+        # Two backends may have changed places: what an engine does, and what runs there, goes with its url.
         self._speculative, self._baseline = (
-            backend if backend.url == planned.url else self._new_backend(planned, shelves.get(planned.url))
-            for backend, planned in pairs
+            known.get(planned.url) or self._new_backend(planned) for planned in plan.backends
         )
         for backend, planned in zip(self.backends, plan.backends, strict=True):
+            if backend.role is not planned.role:
+                backend.role, backend.draining = planned.role, False
             backend.limit = planned.max_in_flight
             self._measure(backend)
             if not self.rules.affine:

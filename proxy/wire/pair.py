@@ -117,16 +117,19 @@ class Pair:
 
     def connect(self, rules: dict[Role, LineRules]) -> list[Line]:
         """Have lines by these rules for the desk's present backends; returns the new ones, not yet started."""
-        fresh: list[Line] = []
+        before, fresh = list(self._lines.values()), list[Line]()
         for role in ROLES:
-            backend, line = self._desk.backend(role), self._lines.get(role)
-            if line is not None and line.backend is backend and line.rules == rules[role]:
-                continue
-            if line is not None:
+            backend = self._desk.backend(role)
+            # Also where the two have changed places: what a probe has seen of an engine goes with it.
+            line = next((each for each in before if each.backend is backend and each.rules == rules[role]), None)
+            if line is None:
+                line = Line(self._desk, backend, rules[role], self._on_facts)
+                fresh.append(line)
+            self._lines[role] = line
+        for line in before:
+            if line not in self._lines.values():
                 line.drop(self._desk.clock())
                 self._retired.append(line)
-            self._lines[role] = Line(self._desk, backend, rules[role], self._on_facts)
-            fresh.append(self._lines[role])
         if self._retired and self._sweeper is None:
             self._sweeper = tasks.spawn(self._sweep(), name="retired backends")
         return fresh

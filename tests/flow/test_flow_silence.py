@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 from fakes.engine import Exchange, content
 from fakes.failing import Paged, hang, metric
+from fakes.flaps import take_over
 from fakes.freezing import PROBED, engine, freezing, went
 from fakes.leaping import leaping, passed_s
 from fakes.proxy import running, settings
@@ -57,6 +58,24 @@ async def test_what_is_silent_is_told_to_who_looks() -> None:
         assert stage.app.status()["troubles"] == []
         kinds = [entry.kind for entry in stage.app.watch.journal.newest(2)]
         assert kinds == ["silent_over", "silent"]
+
+
+@leaping
+async def test_an_engine_that_stands_still_is_silent_in_its_new_role_too() -> None:
+    async with freezing() as (stage, frozen, other):
+        frozen.moves.clear()
+        await asyncio.sleep(WITHIN_S)
+        await take_over(stage, other.url, frozen.url)
+        assert stage.app.desk.backend(BASELINE).silent
+        assert await went(stage) == ("speculative", "room")
+        frozen.moves.set()
+        await until(lambda: not stage.app.desk.backend(BASELINE).silent, what="its word")
+        other.moves.clear()
+        began_s = passed_s()
+        await until(lambda: stage.app.desk.backend(SPECULATIVE).silent, what="its silence")
+        assert passed_s() - began_s <= WITHIN_S, "how long its page takes is known from before"
+        assert await went(stage) == ("baseline", "silent")
+        other.moves.set()
 
 
 @leaping
