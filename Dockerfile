@@ -1,6 +1,7 @@
 # The image of Crossover: run.lock by its hashes, the package on top, nothing else; runs as nobody in particular and
 # writes nowhere. `docker build -t crossover-proxy .`, then mount a folder with crossover.yaml at /etc/crossover.
-# Without a configuration it serves the demo: `docker run --rm -p 30000:30000 crossover-proxy serve`.
+# Without a configuration it serves the demo, which listens on loopback alone unless told otherwise:
+# `docker run --rm -p 30000:30000 crossover-proxy serve --host 0.0.0.0`.
 ARG PYTHON=3.13
 
 FROM python:${PYTHON}-slim AS build

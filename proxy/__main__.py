@@ -41,7 +41,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 def _add_serve(commands: Any) -> None:
     serve = commands.add_parser("serve", help="serve; without CONFIG in front of two embedded engines")
     serve.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file; see config/crossover.yaml")
-    serve.add_argument("--host", help="overrides listen.host")
+    serve.add_argument("--host", help="overrides listen.host; the demo's is 127.0.0.1, this machine alone")
     serve.add_argument("--port", type=int, help="overrides listen.port")
     serve.add_argument("--admin-port", type=int, help="overrides admin.port")
     serve.add_argument("--log-format", choices=("json", "text"), help="overrides log.format")

@@ -133,7 +133,8 @@ async def _demo(options: argparse.Namespace) -> int:
 
             first = settings()
             told_on = sys.stderr if first.log.format == "json" else sys.stdout
-            return await serve(first, settings, greet=lambda app: demo.greet(app.port, app.admin_port, told_on))
+            host = first.listen.host
+            return await serve(first, settings, greet=lambda app: demo.greet(host, app.port, app.admin_port, told_on))
     except (ConfigError, ValueError, TimeoutError) as error:
         _say(str(error) or "the embedded engines did not start in time; try again")
         return FAILED

@@ -4,6 +4,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 
 import aiohttp
@@ -93,6 +94,27 @@ def test_a_change_of_its_configuration_is_taken_over(demo: Make) -> None:
     assert one.settings().routing.policy is Policy.OVERFLOW
 
 
+@pytest.mark.parametrize(
+    ("host", "url", "who"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1234;", "this machine alone; --host 0.0.0.0 lets others"),
+        ("::1", "http://[::1]:1234;", "this machine alone"),
+        ("0.0.0.0", "http://127.0.0.1:1234;", "Whoever reaches this machine may ask it"),
+        ("::", "http://[::1]:1234;", "Whoever reaches this machine may ask it"),
+        ("10.0.0.7", "http://10.0.0.7:1234;", "Whoever reaches this machine may ask it (--host 10.0.0.7)"),
+    ],
+)
+def test_its_greeting_tells_where_it_is_asked_and_by_whom(demo: Make, host: str, url: str, who: str) -> None:
+    told = StringIO()
+    demo().greet(host, 1234, 5678, told)
+    assert f"Crossover on {url}" in told.getvalue()
+    assert who in told.getvalue()
+
+
+def test_it_listens_for_this_machine_alone(demo: Make) -> None:
+    assert demo().settings().listen.host == "127.0.0.1"
+
+
 def test_its_folder_goes_with_it(demo: Make) -> None:
     one = demo()
     folders = {path.parent for path in one.settings().sources.marks}
@@ -109,7 +131,7 @@ def test_an_unknown_curve_is_answered_with_the_known_ones() -> None:
 def test_the_greeting_names_the_ports_the_verdict_and_the_files(demo: Make, capsys: pytest.CaptureFixture[str]) -> None:
     one = demo("seed", "overflow")
     one.settings()
-    one.greet(30000, 29000, sys.stdout)
+    one.greet("127.0.0.1", 30000, 29000, sys.stdout)
     said = capsys.readouterr().out
     assert "http://127.0.0.1:30000" in said
     assert "open http://127.0.0.1:29000/" in said

@@ -233,7 +233,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_allowed(
 async def demo(*more: str, stderr: int) -> AsyncIterator[tuple[Process, str]]:
     """A demo in a process of its own, and what it has said up to the end of its greeting."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "proxy", "serve", "--host", "127.0.0.1", "--port", "0", "--admin-port", "0", *more),
+        *(sys.executable, "-m", "proxy", "serve", "--port", "0", "--admin-port", "0", *more),
         cwd=ROOT,
         stdout=PIPE,
         stderr=stderr,
@@ -275,7 +275,9 @@ async def test_the_demos_greeting_stays_out_of_a_log_of_json() -> None:
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(10):
             logged, _ = await process.communicate()
-    assert {"started", "stopped"} <= {json.loads(line)["event"] for line in logged.splitlines()}
+    lines = {line["event"]: line for line in map(json.loads, logged.splitlines())}
+    assert {"started", "stopped"} <= lines.keys()
+    assert lines["started"]["host"] == "127.0.0.1", "nobody has asked others in"
 
 
 def test_a_wrong_keys_file_stops_the_start_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

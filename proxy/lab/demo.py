@@ -24,6 +24,8 @@ from proxy.model import ROLES, Placement, Policy, Role
 from proxy.tasks import end, spawn
 
 CONFIG, CURVES = "crossover.yaml", "curves.yaml"
+# Who tries it out has asked nobody else in.
+HOST = "127.0.0.1"
 START_WITHIN_S = 20.0
 # A band of half the crossing: wide enough that a steady load does not cross both bounds.
 ENTER_SHARE = 0.5
@@ -97,12 +99,13 @@ class Demo:
             (self._folder / CONFIG).write_text(self._configuration(), encoding="utf-8")
         return load(self._folder / CONFIG, {})
 
-    def greet(self, port: int, admin_port: int, stream: TextIO) -> None:
-        """Tell the person at the terminal what runs and what to try: on standard error where standard output is a log
-        that programs read."""
-        url = f"http://127.0.0.1:{port}"
+    def greet(self, host: str, port: int, admin_port: int, stream: TextIO) -> None:
+        """Tell the person at the terminal what runs, who may ask it and what to try: on standard error where standard
+        output is a log that programs read."""
+        url = f"http://{_asked_at(host)}:{port}"
         print(
             f"Crossover on {url}; to see what it does, open http://127.0.0.1:{admin_port}/\n"
+            f"{_who_may_ask(host)}\n"
             f"Engines: two embedded ones after {self.curve.name}: {self._verdict}.\n"
             f"Policy {self.policy}: {self._rule()}.{self._files()}\n\n"
             f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
@@ -153,6 +156,7 @@ class Demo:
     def _configuration(self) -> str:
         return f"""\
 # A demo's: it is removed when the demo ends, and taken over when it is changed.
+listen: {{host: {HOST}}}
 placement: {self.placement}
 backends:
   speculative: {{url: "http://127.0.0.1:{self._ports[Role.SPECULATIVE]}"}}
@@ -201,3 +205,15 @@ log: {{format: text, level: error}}
             whose, mend = f"{which[-1]} engine", f"restart the demo to have it back, or run .venv/bin/{again}"
         sys.stderr.write(f"the {whose} (pid {engine.pid}) has ended; {mend}\n")
         sys.stderr.flush()
+
+
+def _asked_at(host: str) -> str:
+    """How a url of this machine names who listens there: whoever listens everywhere is asked on loopback."""
+    host = {"0.0.0.0": HOST, "::": "::1"}.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
+def _who_may_ask(host: str) -> str:
+    if host in {HOST, "::1", "localhost"}:
+        return "It answers this machine alone; --host 0.0.0.0 lets others ask it too, without a key."
+    return f"Whoever reaches this machine may ask it (--host {host}), without a key."
