@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 clean, 1 configuration or start-up error (2 bad usage, by argparse)."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        options = _parser(argv[:1]).parse_args(argv)
+        options = asked(argv)
     except ConfigError as error:  # an optional package is missing, without which options cannot even be explained
         print(error.message, file=sys.stderr)  # noqa: T201 - before there is a logger
         return FAILED
@@ -26,8 +26,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def asked(argv: Sequence[str]) -> argparse.Namespace:
+    """What a command line asks for. Bad usage ends the process with exit code 2, and what is allowed on standard error.
+    Raises ConfigError where an optional package is missing."""
+    options = _parser(argv[:1]).parse_args(argv)
+    if options.run is _serve and options.config is not None and _of_the_demo(options):
+        options.refuse("--curve, --policy, --placement and --time-scale are for the demo without CONFIG; leave one out")
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that says what is allowed in place of a number, for each option of each command."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self.register("type", int, _whole)
+        self.register("type", float, _number)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; mend: write one, such as 8") from error
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; mend: write one, such as 0.5") from error
+
+
+def _above_zero(text: str) -> float:
+    if not 0.0 < (number := _number(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0; mend: write one, such as 0.5 or 2")
+    return number
+
+
+def _placement(text: str) -> Placement:
+    try:
+        return Placement(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no placement; mend: {' or '.join(Placement)}") from error
+
+
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="crossover", description="One endpoint, two engines, measured.")
+    parser = _Parser(prog="crossover", description="One endpoint, two engines, measured.")
     parser.add_argument("--version", action="version", version=f"crossover {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands)
@@ -51,13 +96,13 @@ def _add_serve(commands: Any) -> None:
     demo.add_argument("--policy", choices=tuple(policy.value for policy in Policy), help="default: auto")
     demo.add_argument(
         "--placement",
-        type=Placement,
+        type=_placement,
         choices=tuple(map(str, Placement)),
         default=Placement.SEPARATE,
         help="shared: same GPUs",
     )
     demo.add_argument(
-        "--time-scale", type=float, default=1.0, metavar="X", help="engines X times slower than the curve"
+        "--time-scale", type=_above_zero, default=1.0, metavar="X", help="engines X times slower than the curve"
     )
     serve.set_defaults(run=_serve, refuse=serve.error)
 
@@ -136,8 +181,6 @@ def _add_key(commands: Any) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    if options.config is not None and _of_the_demo(options):
-        options.refuse("--curve, --policy, --placement and --time-scale are for the demo without CONFIG; leave one out")
     gc.disable()  # what a start makes stays: to look through it again and again only delays it
     try:
         from proxy import serve  # noqa: PLC0415

@@ -7,7 +7,6 @@ and end with this process. Not here: one engine (real_engine.py) and its files (
     real_pair.py calibrate [REGIME] [options of crossover calibrate]    without one: crossover
 """
 
-import argparse
 import json
 import select
 import signal
@@ -20,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from proxy.__main__ import asked
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv-real"
 WEIGHTS = HOME / "weights"
@@ -31,6 +32,8 @@ SLOTS = 8
 # The engines read half a gigabyte each; a machine that is busy may take its time.
 START_WITHIN_S = 90.0
 STOP_WITHIN_S = 5.0
+# Of `crossover serve`, where neither the configuration nor an option says another.
+DEFAULT_PORT = 30000
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +162,13 @@ def main() -> int:
     if regime not in REGIMES:
         print(f"no regime is called {regime!r}; mend: take one of {', '.join(REGIMES)}", file=sys.stderr)
         return 2
+    # Before a minute is spent on the engines; the proxy's own parser says what is wrong, and ends this process.
+    options = asked([command, f"{regime}.yaml", *rest])
+    port = (DEFAULT_PORT if options.port is None else options.port) if command == "serve" else None
     with Pair(regime) as pair, tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / f"{regime}.yaml"
         config.write_text(json.dumps(pair.settings(log={"format": "text", "level": "warning"}), indent=2))
-        _greet(pair, regime, config, port=_port(rest) if command == "serve" else None)
+        _greet(pair, regime, config, port=port)
         return _run([sys.executable, "-P", "-m", "proxy", command, str(config), *rest])
 
 
@@ -170,13 +176,6 @@ def chosen(command: str, rest: Sequence[str]) -> tuple[str, list[str]]:
     """The regime asked for, or that of the command, and the options after it."""
     named = bool(rest) and not rest[0].startswith("-")
     return (rest[0], list(rest[1:])) if named else (USUAL[command], list(rest))
-
-
-def _port(rest: Sequence[str]) -> int:
-    """The port that the proxy will have, as `crossover serve` reads its options."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--port", type=int, default=30000)
-    return int(parser.parse_known_args(rest)[0].port)
 
 
 def _greet(pair: Pair, regime: str, config: Path, *, port: int | None) -> None:

@@ -60,6 +60,15 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         (("explain",), "REQUEST_ID"),
         (("load", "--concurrency"), "usage: crossover load"),
         (("engine", "--role", "fastest"), "--role"),
+        (("serve", "--placement", "both"), "--placement: 'both' is no placement; mend: separate or shared"),
+        (("serve", "--policy", "best"), "(choose from"),
+        (("serve", "--port", "many"), "--port: 'many' is not a whole number; mend: write one, such as 8"),
+        (("serve", "--time-scale", "slow"), "'slow' is not a number; mend: write one, such as 0.5"),
+        (("serve", "--time-scale", "0"), "'0' is not a number above 0; mend: write one, such as 0.5 or 2"),
+        (("serve", "--time-scale", "nan"), "'nan' is not a number above 0"),
+        (("engine", "--seed", "x"), "--seed: 'x' is not a whole number"),
+        (("engine", "--health-latency-s", "x"), "--health-latency-s: 'x' is not a number"),
+        (("top", "--count", "x"), "--count: 'x' is not a whole number"),
     ],
 )
 def test_bad_usage_is_told_with_exit_code_2(
