@@ -29,6 +29,11 @@ async def shown(browser: Browser, **sections: Any) -> AsyncIterator[tuple[Stage,
         yield stage, tab
 
 
+def card(role: Role) -> str:
+    """What a backend's card says of it."""
+    return f"document.querySelector('.card.{role} .state').textContent"
+
+
 def turn(stage: Stage, times: int = 1) -> None:
     """So many seconds pass at once."""
     for _ in range(times):
@@ -52,12 +57,26 @@ async def test_a_backend_that_gives_nothing_is_a_trouble_before_it_is_down(brows
         assert "1 request waits there" in await tab.run(text("notice-lines"))
         assert "1 request waits there" in await tab.run(text("last"))
         assert "1 request waits there" in await tab.run(text("story"))
+        await tab.until(f"{card(backend.role)} === '✕ Gives no sign of life (silent)'")
         stage.app.desk.observe_health(backend, Evidence.TOKENS)
         turn(stage)
         await tab.until(f"{text('notice-lines')} === '✓ Nothing to warn of.'")
         assert f"{name} gives answers again." in await tab.run(text("last"))
+        await tab.until(f"{card(backend.role)} === '✓ Takes requests (up)'")
         held.opened.set()
         await until(lambda: stage.in_flight == 0)
+
+
+async def test_the_headline_tells_first_that_neither_backend_gives_a_sign_of_life(browser: Browser) -> None:
+    async with shown(browser, health={"interval_s": 300}) as (stage, tab):
+        for backend in stage.app.desk.backends:
+            stage.app.desk.observe_health(backend, Evidence.HIT)
+            stage.app.desk.listen(backend)
+            stage.app.desk.unanswered(backend)
+        turn(stage)
+        await tab.until(f"{text('now')}.startsWith('Neither backend gives a sign of life')")
+        for role in Role:
+            assert await tab.run(card(role)) == "✕ Gives no sign of life (silent)"
 
 
 async def test_what_was_noted_just_before_the_page_opened_is_told_once(browser: Browser) -> None:
