@@ -28,8 +28,8 @@ _QUIET = Course()
 
 # A run is given up when so many wait for a place as nine times the requests of the whole run: then more than ten times
 # as much has come as the engines carried, and the last that counts may be years away. What is less beyond them ends
-# and is told in seconds. In a short run a burst alone may be nine times all of it, but never so many.
-_HOPELESS_SHARE, _HOPELESS_WAITING = 9, 10_000
+# and is told in seconds. In a short run a burst alone may be nine times all of it, but not so many, nor for so long.
+_HOPELESS_SHARE, _HOPELESS_WAITING, _HOPELESS_S = 9, 10_000, 1800.0
 
 
 def desk_plan(settings: Settings) -> Plan:
@@ -90,7 +90,7 @@ class Trial:
         count; those before let the engines fill, and those after keep them busy to the end. It is given up where the
         engines will never be done with them (`Times.left_waiting`)."""
         source, times, agenda = self._source, self.times, self.agenda
-        times.began_s, hopeless = NEVER_S, max(_HOPELESS_SHARE * last, _HOPELESS_WAITING)
+        times.began_s, hopeless = NEVER_S, _HOPELESS_SHARE * last
         one, other = self.gpus[SPECULATIVE], self.gpus[ROLES[1]]
         self._first, self._last, self._left = first, last, last - first
         while self._left:
@@ -110,7 +110,7 @@ class Trial:
                 agenda.fire()
             elif coming:
                 self._offer(source.take())
-                if len(self.queue) > hopeless:
+                if len(self.queue) > hopeless and (at_s > _HOPELESS_S or len(self.queue) > _HOPELESS_WAITING):
                     times.left_waiting = len(self.queue)
                     break
             elif (ended := gpus.fire()) is not None:
