@@ -72,6 +72,19 @@ def test_knowing_lengths_helps_where_prefill_is_long() -> None:
     assert row.oracle["o2"].mean_e2e_s < 0.99 * row.oracle["o1"].mean_e2e_s
 
 
+def test_who_knows_all_lengths_knows_too_when_one_engine_alone_is_better() -> None:
+    # On shared GPUs two busy engines give less than one, which who looks at a single request does not see.
+    rows = _rows(
+        *("only_speculative", "only_baseline"),
+        name="rtx6kpro_glm51_dcp8_ctx16384",
+        placement=Placement.SHARED,
+        kind=Gamma(2.0),
+        conduct=Conduct(500, 3, oracles=("o2",)),
+    )
+    assert rows[0].oracle["o2"].name == "only_baseline"
+    assert min(row.regret["o2"].mean for row in rows) == pytest.approx(0.0)
+
+
 def test_a_load_beyond_the_chain_s_bounds_has_no_exact_optimum() -> None:
     (row,) = _rows("least_delay", load=1.2, conduct=Conduct(300, 3, oracles=("o1",)))
     assert row.oracle == row.regret == {}

@@ -13,7 +13,7 @@ from proxy.lab.simulation.course import Course
 from proxy.lab.simulation.fates import Dispersion, Fated
 from proxy.lab.simulation.goals import Slo
 from proxy.lab.simulation.levels import over_levels
-from proxy.lab.simulation.oracles import MAX_EDGE, fixed, optimum, works
+from proxy.lab.simulation.oracles import MAX_EDGE, alone, fixed, optimum, works
 from proxy.lab.simulation.pace import capacity, longest
 from proxy.lab.simulation.sharing import Bounds
 from proxy.lab.simulation.tally import UNKNOWN, Overload, Span, Tally, mean, regret, shortfall, span, tally
@@ -135,7 +135,7 @@ class _Runs:
         """What one oracle reaches on the same requests; None where it knows nothing of such traffic."""
         bench, course = self._cell.bench, self.conduct.course
         if name == "o2":
-            return self._best(self.arms(clairvoyants))
+            return self._best([*self.arms(clairvoyants), *self.arms(alone)])
         if name == "o3":
             return self._best(*self._sieved())
         if not self._cell.arrivals.paced or course.shifts.levels or course.losses:

@@ -79,10 +79,15 @@ def _side(pace: Pace, asked: Work, held: Numbers) -> _Side:
     return _Side(np.array(pace.step_s[: held.size]) + ends * asked.prefill_s, ends)
 
 
-def fixed(bench: Bench) -> Iterator[Arm]:
-    """Rules that never change: each engine alone, and every fixed number for the policy without curves."""
+def alone(bench: Bench) -> Iterator[Arm]:
+    """Each engine alone."""
     yield arm("only_speculative", bench)
     yield arm("only_baseline", bench)
+
+
+def fixed(bench: Bench) -> Iterator[Arm]:
+    """Rules that never change: each engine alone, and every fixed number for the policy without curves."""
+    yield from alone(bench)
     for number in _LADDER:
         if number <= bench.max_in_flight:
             shared = bench.placement is Placement.SHARED
