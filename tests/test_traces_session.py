@@ -29,8 +29,8 @@ class Peer:
         self.over = threading.Event()
 
     def send(self, handler: BaseHTTPRequestHandler, piece: bytes) -> None:
+        self.sent_bytes += len(piece)  # before whoever reads it can look
         handler.wfile.write(piece)
-        self.sent_bytes += len(piece)
 
 
 @contextlib.contextmanager
