@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 import pytest
+from fakes.leaping import leaping
 from fakes.raw import RawClient, request
 from fakes.serving import served
 from fakes.until import turns, until
@@ -263,7 +264,7 @@ async def test_nothing_is_read_behind_a_request_that_would_end_http(sent: bytes,
 @pytest.mark.parametrize("behind", [b"", GET, request(body=b"x" * 60_000), request(body=b"x" * 400_000)[:-1]])
 async def test_leaving_cancels_what_is_done_for_the_client(reset: bool, behind: bytes) -> None:
     held = Held()
-    async with served(held, head_timeout_s=0.2) as server, RawClient(server.port) as client:
+    async with served(held, unread_s=0.2) as server, RawClient(server.port) as client:
         client.writer.transport.set_write_buffer_limits(high=1 << 24)
         await client.send(GET)
         await until(lambda: held.came, what="the request")
@@ -442,6 +443,7 @@ async def test_request_that_is_coming_when_the_server_leaves_is_let_come(size: i
         assert (said.body, said.header("connection")) == (b"POST / hello", "close")
 
 
+@leaping
 async def test_connection_that_has_just_come_has_a_moment_to_begin_when_the_server_leaves() -> None:
     async with served(echo, head_timeout_s=0.2) as server, RawClient(server.port) as one, RawClient(server.port) as two:
         await until(lambda: len(server.front.connections) == 2, what="both connections")

@@ -225,6 +225,7 @@ async def test_connection_that_says_nothing_is_closed_and_counted() -> None:
 @pytest.mark.parametrize(
     "sent", [b"G", GET[:-1], b"\r\nG"], ids=["a byte", "all but one", "a byte behind an empty line"]
 )
+@leaping
 async def test_head_that_does_not_end_is_answered_408(ahead: bytes, sent: bytes) -> None:
     async with client_of(head_timeout_s=QUICK_S) as (client, server):
         if ahead:
@@ -235,6 +236,7 @@ async def test_head_that_does_not_end_is_answered_408(ahead: bytes, sent: bytes)
         assert server.book.closings == []
 
 
+@leaping
 async def test_half_a_head_behind_a_request_under_way_does_not_disturb_it() -> None:
     async def slow(_: Request) -> Reply:
         await asyncio.sleep(QUICK_S * 3)  # sleeps: longer than the limit of what is behind
@@ -254,6 +256,7 @@ async def test_idle_connection_is_closed_and_counted() -> None:
         assert server.book.closings == [CloseReason.IDLE]
 
 
+@leaping
 async def test_neither_heads_nor_bodies_nor_answers_are_idle() -> None:
     async with client_of(keepalive_s=QUICK_S) as (client, server):
         whole = request("/", b"hello")
@@ -327,7 +330,7 @@ async def test_client_that_takes_its_answer_bit_by_bit_is_not_dropped() -> None:
     ids=["one huge body", "one large body", "several", "many chunks", "dozens"],
 )
 async def test_client_that_sends_much_behind_an_unanswered_request_is_dropped_and_counted(behind: bytes) -> None:
-    async with client_of(never, head_timeout_s=0.2) as (client, server):
+    async with client_of(never, unread_s=QUICK_S) as (client, server):
         await client.send(GET)
         await until(server.front.is_busy, what="the request")
         with contextlib.suppress(ConnectionError):
@@ -349,6 +352,7 @@ async def test_body_that_nobody_takes_stops_the_reading() -> None:
         assert behind.incoming._waiting_bytes < 1_000_000
 
 
+@leaping
 async def test_large_requests_one_after_the_other_are_no_flood() -> None:
     async with client_of(head_timeout_s=QUICK_S) as (client, server):
         for _ in range(5):
@@ -357,6 +361,7 @@ async def test_large_requests_one_after_the_other_are_no_flood() -> None:
         assert server.book.closings == []
 
 
+@leaping
 async def test_client_that_sends_on_behind_the_end_of_its_answer_is_no_flood() -> None:
     async def slow(asked: Request) -> None:
         down = Downstream(asked)
@@ -405,6 +410,7 @@ async def test_client_that_takes_now_and_then_is_not_unread_though_the_same_wait
 
 
 @pytest.mark.parametrize("lines", [b"\r\n", b"\r\n\r\n\r\n"])
+@leaping
 async def test_empty_lines_behind_a_request_begin_none(lines: bytes) -> None:
     """Taken for a head they would be answered 408 once its time is over: to whoever asks next on the connection."""
     async with client_of(head_timeout_s=QUICK_S) as (client, server):
