@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from fakes.engine import Exchange, FakeEngine, either, stream
+from fakes.leaping import leaping
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import staged
@@ -217,6 +218,7 @@ async def test_a_kept_connection_is_closed_and_not_left_deaf_when_the_drain_begi
         assert b"[DONE]" in await busy.rest()
 
 
+@leaping
 async def test_readiness_fails_from_the_first_moment_of_a_drain() -> None:
     async with staged(timeouts={"settle_s": 0.2}) as stage:
         drain = asyncio.ensure_future(stage.app.drain(settle=True))

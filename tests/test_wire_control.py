@@ -15,9 +15,9 @@ from proxy.wire.control import Control, Reply
 from proxy.wire.names import Address, Addresses, Names
 
 
-async def asked(script: Script, *, within_s: float = 1.0, api_key: str | None = None) -> tuple[Reply, FakeEngine]:
+async def asked(script: Script, *, within_s: float = 30.0, api_key: str | None = None) -> tuple[Reply, FakeEngine]:
     async with FakeEngine(script=script) as engine:
-        control = Control(engine.url, api_key=api_key, connect_s=1)
+        control = Control(engine.url, api_key=api_key, connect_s=30)
         try:
             return await control.get("/metrics", within_s=within_s), engine
         finally:
@@ -63,9 +63,9 @@ async def test_connection_is_kept() -> None:
         await exchange.answer(b"x")
 
     async with FakeEngine(script=note) as engine:
-        control = Control(engine.url, api_key=None, connect_s=1)
+        control = Control(engine.url, api_key=None, connect_s=30)
         for _ in range(3):
-            await control.get("/metrics", within_s=1)
+            await control.get("/metrics", within_s=30)
         await control.close()
     assert len(set(peers)) == 1
 
@@ -84,8 +84,8 @@ async def test_engine_is_found_by_the_names_of_its_line() -> None:
         return [Address("127.0.0.1", port, socket.AF_INET)]
 
     async with FakeEngine(script=body) as engine:
-        control = Control(f"http://engine.test:{engine.port}", api_key=None, connect_s=1, names=Names(machine))
-        assert await control.get("/metrics", within_s=5) == Reply(200, b"load 1\n")
+        control = Control(f"http://engine.test:{engine.port}", api_key=None, connect_s=30, names=Names(machine))
+        assert await control.get("/metrics", within_s=30) == Reply(200, b"load 1\n")
         await control.close()
 
 
@@ -94,7 +94,7 @@ async def test_refused_connection_is_unreachable() -> None:
         pass
     control = Control(engine.url, api_key=None, connect_s=1)
     with pytest.raises(BackendUnreachable):
-        await control.get("/ready", within_s=1)
+        await control.get("/ready", within_s=30)
     await control.close()
 
 

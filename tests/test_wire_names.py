@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from fakes.engine import FakeEngine, plain
+from fakes.leaping import leaping as leaping_with_sockets
 from fakes.proxy import running, settings
 from fakes.raw import ask, chat, request
 from fakes.until import turns
@@ -156,6 +157,7 @@ async def named(monkeypatch: pytest.MonkeyPatch, look_up: Callable[[str], Awaita
             yield app.port
 
 
+@leaping_with_sockets
 async def test_backend_whose_name_never_resolves_costs_the_other_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def look_up(host: str) -> str:
         if host == "engine-a.test":

@@ -33,7 +33,7 @@ class Rig:
 
 
 def rules(url: str) -> LineRules:
-    return LineRules(url, interval_s=0.1, timeout_s=1.0)
+    return LineRules(url, interval_s=0.1, timeout_s=30.0)
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from fakes.certificates import Files
+from fakes.leaping import leaping
 from fakes.raw import RawClient, request
 from fakes.serving import Served, served
 from fakes.until import until
@@ -16,8 +18,6 @@ from proxy.closing import CloseReason
 from proxy.wire.downstream import Downstream, Reply
 from proxy.wire.request import Request
 from proxy.wire.tls import TlsPort
-
-QUICK_S = 0.2
 
 
 async def answer(asked: Request) -> Reply | None:
@@ -36,13 +36,13 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path / "tls")
 
 
-@pytest.fixture
+@asynccontextmanager
 async def secured(files: Files) -> AsyncIterator[tuple[Served, list[CloseReason]]]:
     """A server behind a TLS port with room for two handshakes, and how connections ended before they came to it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.folder / "tls.crt", files.folder / "tls.key")
     closings: list[CloseReason] = []
-    port = TlsPort(context, handshake_s=QUICK_S, closed=closings.append, room=lambda: 2)
+    port = TlsPort(context, handshake_s=30.0, closed=closings.append, room=lambda: 2)
     async with served(answer, tls=port) as server:
         yield server, closings
 
@@ -51,7 +51,7 @@ def said_to(port: int, context: ssl.SSLContext, sent: bytes) -> tuple[bytes, boo
     """All that is said, and whether it ends in order."""
     said = b""
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=5.0) as wire,
+        socket.create_connection(("127.0.0.1", port), timeout=30.0) as wire,
         context.wrap_socket(wire, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client,
     ):
         client.sendall(sent)
@@ -63,36 +63,41 @@ def said_to(port: int, context: ssl.SSLContext, sent: bytes) -> tuple[bytes, boo
         return said, True
 
 
-async def test_answers_come_over_tls_and_end_in_order(files: Files, secured: tuple[Served, list[CloseReason]]) -> None:
+async def test_answers_come_over_tls_and_end_in_order(files: Files) -> None:
     sent = request("/", method="GET") + request("/", b"", "connection: close", method="GET")
-    said, in_order = await asyncio.to_thread(said_to, secured[0].port, files.client_context(), sent)
+    async with secured(files) as (server, _):
+        said, in_order = await asyncio.to_thread(said_to, server.port, files.client_context(), sent)
     assert (said.count(b"hello"), in_order) == (2, True)
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-async def test_answer_that_is_cut_does_not_look_whole_under_tls(
-    files: Files, secured: tuple[Served, list[CloseReason]], version: str
-) -> None:
+async def test_answer_that_is_cut_does_not_look_whole_under_tls(files: Files, version: str) -> None:
     sent = request("/cut", method="GET", version=version)
-    said, in_order = await asyncio.to_thread(said_to, secured[0].port, files.client_context(), sent)
+    async with secured(files) as (server, _):
+        said, in_order = await asyncio.to_thread(said_to, server.port, files.client_context(), sent)
+        await until(lambda: not server.front.connections, what="its end")
     assert said.count(b"x") == 1_000_000  # what was written comes before
     assert not said.endswith(b"0\r\n\r\n")
     assert in_order == (version == "1.1")  # with HTTP/1.0 nothing but the end can show it
-    await until(lambda: not secured[0].front.connections, what="its end")
 
 
-async def test_server_does_not_see_who_does_not_shake_hands(secured: tuple[Served, list[CloseReason]]) -> None:
-    server, closings = secured
-    async with RawClient(server.port) as plain, RawClient(server.port) as mute:
-        await plain.send(request("/", method="GET"))
-        assert b"200" not in await plain.rest()
-        assert await mute.rest() == b""
-    assert closings == [CloseReason.HANDSHAKE_FAILED, CloseReason.HANDSHAKE_LATE]
-    assert server.book.closings == []
+@leaping
+async def test_server_does_not_see_who_does_not_shake_hands(files: Files) -> None:
+    async with secured(files) as (server, closings):
+        async with RawClient(server.port) as plain, RawClient(server.port) as mute:
+            await plain.send(request("/", method="GET"))
+            assert b"200" not in await plain.rest()
+            assert await mute.rest() == b""
+        assert closings == [CloseReason.HANDSHAKE_FAILED, CloseReason.HANDSHAKE_LATE]
+        assert server.book.closings == []
 
 
-async def test_handshakes_beyond_the_room_are_closed_at_once(secured: tuple[Served, list[CloseReason]]) -> None:
-    server, closings = secured
-    async with RawClient(server.port), RawClient(server.port), RawClient(server.port) as third:
+async def test_handshakes_beyond_the_room_are_closed_at_once(files: Files) -> None:
+    async with (
+        secured(files) as (server, closings),
+        RawClient(server.port),
+        RawClient(server.port),
+        RawClient(server.port) as third,
+    ):
         assert await third.rest() == b""
         assert closings[:1] == [CloseReason.OVER_LIMIT]
