@@ -1,6 +1,7 @@
 """Every fault an embedded engine can be asked for, as a client sees it."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 import uvloop
+from fakes.leaping import leaping
 
 from proxy.lab.embedded import EmbeddedEngine, EngineOptions
 from proxy.lab.faults import Fault, FaultKind, Planned
@@ -16,12 +18,20 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_toke
 STREAM = {**CHAT, "stream": True}
 
 
-@pytest.fixture
-async def engine() -> AsyncIterator[EmbeddedEngine]:
+@contextlib.asynccontextmanager
+async def _running() -> AsyncIterator[EmbeddedEngine]:
     one = EmbeddedEngine(EngineOptions(time_scale=0.05, health_latency_s=0.0))
     await one.start()
-    yield one
-    await one.stop()
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[EmbeddedEngine]:
+    async with _running() as one:
+        yield one
 
 
 async def _sent(engine: EmbeddedEngine, fault: str, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -49,17 +59,14 @@ async def _raw(engine: EmbeddedEngine, fault: str, body: Any = STREAM) -> tuple[
 
 
 async def _heard(engine: EmbeddedEngine, fault: str) -> bytes:
-    """What a stream got by the time its sequence had ended in the engine, when nothing more can follow."""
+    """What a stream has got long after its sequence has ended in the engine; for a clock that leaps."""
     reader, writer = await _sent(engine, fault, STREAM)
-    got = await reader.read(1)
-    async with aiohttp.ClientSession() as http:
-        while engine.books().finished == 0:
-            async with http.get(f"{engine.url}/ready"):
-                pass
+    got = b""
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            while True:
-                got += await reader.read(65_536)
+        async with asyncio.timeout(600.0):
+            while part := await reader.read(65_536):
+                got += part
+    assert engine.books().finished == 1
     writer.close()
     return got
 
@@ -114,10 +121,10 @@ async def test_garbage_is_not_http(engine: EmbeddedEngine) -> None:
 
 
 @pytest.mark.parametrize(("fault", "contents"), [("stall", 0), ("stall=2", 3)])
-async def test_stall_sends_the_head_and_so_many_chunks_and_falls_silent(
-    engine: EmbeddedEngine, fault: str, contents: int
-) -> None:
-    got = await _heard(engine, fault)
+@leaping
+async def test_stall_sends_the_head_and_so_many_chunks_and_falls_silent(fault: str, contents: int) -> None:
+    async with _running() as engine:
+        got = await _heard(engine, fault)
     assert got.startswith(b"HTTP/1.1 200")
     assert got.count(b'"content":"') == contents
 
@@ -172,20 +179,18 @@ async def test_an_unknown_fault_is_refused_with_the_known_ones(engine: EmbeddedE
         assert "reset-stream" in (await response.json())["message"]
 
 
-async def test_a_closed_door_refuses_and_opens_by_itself(engine: EmbeddedEngine) -> None:
-    async with aiohttp.ClientSession() as http:
-        async with http.post(f"{engine.url}/faults", json={"kind": "refuse", "seconds": 0.05}) as response:
+@leaping
+async def test_a_closed_door_refuses_and_opens_by_itself() -> None:
+    async with _running() as engine, aiohttp.ClientSession() as http:
+        async with http.post(f"{engine.url}/faults", json={"kind": "refuse", "seconds": 5.0}) as response:
             assert response.status == 200
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await http.get(f"{engine.url}/ready")
-        async with asyncio.timeout(5):
-            while True:
-                try:
-                    async with http.get(f"{engine.url}/ready") as response:
-                        assert response.status == 200
-                        break
-                except aiohttp.ClientConnectionError:
-                    continue
+        for pause_s in (0.0, 4.0):
+            await asyncio.sleep(pause_s)  # sleeps: on a clock that leaps
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await http.get(f"{engine.url}/ready")
+        await asyncio.sleep(2.0)  # sleeps: on a clock that leaps
+        async with http.get(f"{engine.url}/ready") as response:
+            assert response.status == 200
 
 
 async def test_open_streams_live_on_behind_a_closed_door(engine: EmbeddedEngine) -> None:
