@@ -80,7 +80,7 @@ def test_reset_resets_on_uvloop_too_whose_transports_are_not_asyncio_ones() -> N
         engine = EmbeddedEngine(EngineOptions())
         await engine.start()
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 return await _raw(engine, "reset")
         finally:
             await engine.stop()

@@ -21,7 +21,7 @@ def counted(requests: int, **more: object) -> Recipe:
 
 async def until_at(walk: Walk, spec: LevelSpec | None) -> None:
     """Wait until the walk is at a level; None is the wait for its last answers."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while walk.progress().spec != spec:  # noqa: ASYNC110 - a walk tells nobody where it is
             await asyncio.sleep(0)
 

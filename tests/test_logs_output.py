@@ -320,13 +320,13 @@ async def test_a_proxy_whose_lines_nobody_reads_answers_on_and_ends_when_told(tm
         said = await ask(started["port"], request(body=chat()))
         assert (said.status, said.whole) == (200, True)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
 
 
 async def test_a_proxy_without_standard_output_serves_until_told(tmp_path: Path) -> None:
     async with FakeEngine() as a, FakeEngine(role="baseline") as b, served(tmp_path, a, b, None) as process:
-        await until(lambda: a._connections and b._connections, 20.0, what="the first look")
+        await until(lambda: a._connections and b._connections, 100.0, what="the first look")
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0

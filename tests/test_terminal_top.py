@@ -23,7 +23,7 @@ from proxy.__main__ import main
 from proxy.terminal import top
 
 ROOT = Path(__file__).parents[1]
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7][;m]")
 # Takes the pty as its own terminal, so that a Ctrl-C typed there is a signal, and becomes the command.

@@ -115,7 +115,7 @@ async def test_handler_of_a_cut_answer_comes_to_its_end() -> None:
 
     async with serving(handler) as port:
         await ask(port, request("/", method="GET"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await ended.wait()
 
 

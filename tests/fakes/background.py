@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 @contextlib.contextmanager

@@ -58,12 +58,12 @@ async def own_process(folder: Path, speculative: str, baseline: str, **sections:
         )
     try:
         started = re.compile(r'"started".*"port": ?(\d+)|"port": ?(\d+).*"started"')
-        await until(lambda: started.search(out.read_text()) or process.returncode is not None, 20, what="its start")
+        await until(lambda: started.search(out.read_text()) or process.returncode is not None, 100, what="its start")
         found = started.search(out.read_text())
         assert found is not None, out.read_text()
         yield Process(int(found[1] or found[2]), process.pid)
         process.terminate()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0, out.read_text()
     finally:
         if process.returncode is None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import orjson
 
-# A loopback answer takes milliseconds; a test that waits longer has found a hang.
-WITHIN_S = 5.0
+# A loopback answer takes milliseconds, and seconds of a machine that is busy with others; what takes longer hangs.
+WITHIN_S = 30.0
 
 
 @dataclass

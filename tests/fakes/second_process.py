@@ -29,7 +29,7 @@ async def second_process(path: Path, *options: str) -> tuple[int | None, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             said, _ = await process.communicate()
     finally:
         if process.returncode is None:

@@ -71,7 +71,7 @@ class SseServer:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until `holds()` is true, looked at whenever a request comes or goes."""
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(holds)
 
     async def _models(self, _: web.Request) -> web.Response:

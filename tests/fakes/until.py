@@ -8,7 +8,7 @@ LOOK_EVERY_S = 0.01
 EAGER_LOOKS = 20
 
 
-async def until(holds: Callable[[], object], within_s: float = 10.0, *, what: str = "the condition") -> None:
+async def until(holds: Callable[[], object], within_s: float = 30.0, *, what: str = "the condition") -> None:
     """Return as soon as `holds()` is true; fail after `within_s` seconds, naming `what`."""
     loop = asyncio.get_running_loop()
     ends_at_s = loop.time() + within_s
@@ -19,7 +19,7 @@ async def until(holds: Callable[[], object], within_s: float = 10.0, *, what: st
         await asyncio.sleep(0 if looks < EAGER_LOOKS else LOOK_EVERY_S)
 
 
-async def until_told(holds: Callable[[], Awaitable[object]], within_s: float = 10.0) -> None:
+async def until_told(holds: Callable[[], Awaitable[object]], within_s: float = 30.0) -> None:
     """The same where the answer has to be asked for."""
     async with asyncio.timeout(within_s):
         while not await holds():  # noqa: ASYNC110 - it is another process that is waited for
