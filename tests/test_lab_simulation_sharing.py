@@ -211,12 +211,22 @@ def test_a_request_waits_for_what_is_left_of_the_step_and_not_where_nothing_runs
 def test_single_steps_take_many_times_the_computing() -> None:
     curve = find(GLM)
     offers = _offers(0.3, 400, seed=5)
+
+    def shared() -> None:
+        _shared({Role.BASELINE: _gpus(curve, Placement.SEPARATE)[Role.BASELINE]}, offers, lambda _: Role.BASELINE)
+
+    def steps() -> None:
+        _stepped({Role.BASELINE: _engine(curve, Role.BASELINE)}, offers, lambda _: Role.BASELINE)
+
+    # Some thirty times; a twin that goes through all of its batch at each event is not worth having. Of so few
+    # milliseconds the collector alone, when it comes, takes many times as much: the least of three counts.
+    assert min(_cpu_s(steps) for _ in range(3)) > 5 * min(_cpu_s(shared) for _ in range(3))
+
+
+def _cpu_s(act: Callable[[], None]) -> float:
     began_s = time.process_time()
-    _shared({Role.BASELINE: _gpus(curve, Placement.SEPARATE)[Role.BASELINE]}, offers, lambda _: Role.BASELINE)
-    between_s = time.process_time()
-    _stepped({Role.BASELINE: _engine(curve, Role.BASELINE)}, offers, lambda _: Role.BASELINE)
-    # Some twenty times; a twin that goes through all of its batch at each event is not worth having.
-    assert time.process_time() - between_s > 5 * (between_s - began_s)
+    act()
+    return time.process_time() - began_s
 
 
 def test_a_first_token_on_shared_gpus_comes_a_step_of_its_own_engine_after_its_prompt() -> None:

@@ -128,7 +128,9 @@ async def test_reloads_by_signal_and_by_file_say_so(tmp_path: Path) -> None:
         process.signal(signal.SIGHUP)
         await until(lambda: ways() == ["signal"], what="the reload by signal")
         config = tmp_path / "crossover.yaml"
-        config.write_text(f"{config.read_text()}\nqueue: {{max_waiting: 7}}\n")
+        beside = tmp_path / "beside"
+        beside.write_text(f"{config.read_text()}\nqueue: {{max_waiting: 7}}\n")
+        beside.replace(config)
         await until(lambda: ways() == ["signal", "file"], what="the reload by a changed file")
 
 
