@@ -23,7 +23,7 @@ def bench(*arguments: str | Path, path: str | None = None) -> "subprocess.Comple
         [sys.executable, ROOT / "scripts" / "bench", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
         env=None if path is None else {**os.environ, "PATH": path},
     )
