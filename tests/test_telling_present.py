@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fakes.told import PRESENTS
-from hypothesis import given
+from hypothesis import example, given
 from test_telling_requests import UNSAID
 
 from proxy.model import ROLES, Policy, Reason, Role
@@ -69,6 +69,11 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
             present(speculative="silent", next=BASELINE, reason=Reason.SILENT),
             "New requests go to baseline, since speculative gives no sign of life.",
         ),
+        (
+            present(pinned=SPECULATIVE, speculative="trial", baseline="silent", next=SPECULATIVE, reason=Reason.SILENT),
+            "All requests go to baseline: an operator pinned them to speculative, which takes single trial requests "
+            "after its failures; baseline gives no sign of life.",
+        ),
         (present(pinned=SPECULATIVE, speculative="silent"), "pinned them there; speculative gives no sign of life."),
         (
             present(speculative="silent", baseline="silent", next=SPECULATIVE, lately=Lately(40, 25), waiting=2),
@@ -102,6 +107,7 @@ def test_the_state_is_told_with_what_decides(state: Present, words: str) -> None
     assert words in now(state)
 
 
+@example(present(pinned=SPECULATIVE, speculative="trial", next=SPECULATIVE, reason=Reason.SILENT))
 @given(PRESENTS)
 def test_requests_are_never_said_to_go_to_a_backend_that_is_out(state: Present) -> None:
     said = now(state)

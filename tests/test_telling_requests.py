@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fakes.told import FACTS, RECORDS
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.model import (
@@ -49,6 +49,7 @@ def second(*records: DecisionRecord, settled: RequestFacts | None = None) -> str
     return sentences(records, settled)[1]
 
 
+@example(records=[], settled=ended(queue_s=0.0078125))
 @given(st.lists(RECORDS, max_size=3), st.none() | FACTS)
 def test_whatever_happened_is_told_in_whole_sentences_without_raw_values(
     records: list[DecisionRecord], settled: RequestFacts | None
