@@ -141,7 +141,7 @@ async def test_a_stop_by_signal_is_told_and_so_is_a_second_one(tmp_path: Path) -
         process.signal(signal.SIGTERM)
         await until(lambda: process.logged("drain_began"))
         process.signal(signal.SIGINT)
-        assert await process.ended(10) == 0
+        assert await process.ended() == 0
         stops = [{name: line.get(name) for name in ("act", "via", "signal", "at_once")} for line in audits(process)]
     first = {"act": "stop", "via": "signal", "signal": "SIGTERM", "at_once": None}
     assert stops == [first, {**first, "signal": "SIGINT", "at_once": True}]

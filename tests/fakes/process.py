@@ -28,6 +28,7 @@ class Process:
     config: Path
     lines: list[dict[str, Any]] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
+    listening: "asyncio.Future[None]" = field(init=False)
 
     async def listen(self) -> None:
         """Keep its log until it ends."""
@@ -56,9 +57,12 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def ended(self, within_s: float) -> int:
+    async def ended(self, within_s: float = 20.0) -> int:
+        """Its exit code, once its log is read to the end. No limit that a test sets aside is as short as `within_s`."""
         async with asyncio.timeout(within_s):
-            return await self.process.wait()
+            code = await self.process.wait()
+            await asyncio.shield(self.listening)
+            return code
 
     def write(self, values: dict[str, Any]) -> None:
         """Replace the configuration file at once."""
@@ -78,14 +82,14 @@ async def launched(config: Path, values: dict[str, Any], **environment: str) -> 
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "PYTHONWARNINGS": "error", **environment},
     )
-    listening = asyncio.ensure_future(process.listen())
+    process.listening = asyncio.ensure_future(process.listen())
     try:
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.process.kill()
         await process.process.wait()
-        await listening
+        await process.listening
 
 
 class Gate:
@@ -157,7 +161,7 @@ def settings(a: FakeEngine, b: FakeEngine, **timeouts: float) -> dict[str, Any]:
         "listen": {"host": "127.0.0.1", "port": 0},
         "admin": {"port": 0},
         "backends": {"speculative": {"url": a.url}, "baseline": {"url": b.url}},
-        "timeouts": {"settle_s": 0.0, "drain_s": 20.0, "linger_s": 0.0, **timeouts},
+        "timeouts": {"settle_s": 0.0, "drain_s": 60.0, "linger_s": 0.0, **timeouts},
     }
 
 
