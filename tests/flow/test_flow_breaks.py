@@ -7,6 +7,7 @@ import orjson
 import pytest
 from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange
+from fakes.leaping import leaping
 from fakes.raw import RawClient, request
 from fakes.stage import staged
 from fakes.until import turns
@@ -142,6 +143,7 @@ async def test_error_event_comes_after_the_content_that_the_engine_sent_with_its
         assert body.index(b'"w1"') < body.index(b'"error"')
 
 
+@leaping
 async def test_broken_plain_answer_is_shorter_than_its_length() -> None:
     async def half(exchange: Exchange) -> None:
         await exchange.head("200 OK", "content-type: application/json", "content-length: 9")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fakes.engine import Exchange, FakeEngine, content, either
 from fakes.keys import bearer, write_keys
+from fakes.leaping import leaping
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.reloading import staged as reloading
 from fakes.stage import Stage, staged
@@ -178,6 +179,7 @@ async def hang(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize(("script", "status"), [(fail, 500), (refuse, 422), (reset, 502), (busy, 503), (hang, 504)])
+@leaping
 async def test_failures_of_engines_may_be_read_by_the_page(script: Any, status: int) -> None:
     async with paged(timeouts={"first_byte_s": 0.2, "connect_s": 0.2}) as stage:
         stage.a.script = stage.b.script = script

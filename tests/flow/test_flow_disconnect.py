@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from fakes.dialects import SAMPLES, Sample
 from fakes.engine import Exchange, content
+from fakes.leaping import leaping
 from fakes.raw import RawClient, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
@@ -142,6 +143,7 @@ async def test_circuit_is_untouched_when_client_leaves() -> None:
         assert stage.circuit() == before
 
 
+@leaping
 async def test_sequence_lingers_when_client_left_unheard() -> None:
     engine = Watched(events=None)
     async with staged(a=engine, timeouts={"linger_s": 0.3}) as stage:

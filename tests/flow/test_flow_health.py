@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from fakes.engine import Exchange, FakeEngine, Script, content
+from fakes.leaping import leaping
 from fakes.proxy import running, settings
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
@@ -14,7 +15,7 @@ from proxy.routing.health import Evidence
 
 LIVENESS = ("/health/live", "/livez", "/healthz")
 READINESS = ("/health", "/ready", "/readyz", "/health/ready", "/ping")
-QUICK = {"interval_s": 0.1, "timeout_s": 0.2, "max_misses": 2, "min_hits": 1}
+QUICK = {"interval_s": 0.1, "timeout_s": 5.0, "max_misses": 2, "min_hits": 1}
 
 
 class Probed(FakeEngine):
@@ -221,6 +222,7 @@ async def test_tokens_bring_back_an_engine_that_only_missed_probes() -> None:
         assert stage.app.desk.backend(Role.SPECULATIVE).health.up is True
 
 
+@leaping
 async def test_generations_without_a_first_byte_overrule_a_green_page() -> None:
     async def hang(exchange: Exchange) -> None:
         await exchange.gone()

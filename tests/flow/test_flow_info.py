@@ -5,6 +5,7 @@ import gzip
 
 import pytest
 from fakes.engine import Exchange
+from fakes.leaping import leaping
 from fakes.raw import RawClient, Said, ask, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
@@ -134,6 +135,7 @@ async def test_engine_socket_closes_when_the_client_leaves_a_question(monkeypatc
         await until(closed.is_set, what="the end of the engine's connection")
 
 
+@leaping
 async def test_hung_engine_is_given_up_for_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.inform.ANSWER_WITHIN_S", 0.05)
 
@@ -144,6 +146,7 @@ async def test_hung_engine_is_given_up_for_the_other_one(monkeypatch: pytest.Mon
         assert (await get(stage)).body == LIST % 1
 
 
+@leaping
 async def test_engine_that_hangs_in_its_answer_is_given_up_for_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.inform.ANSWER_WITHIN_S", 0.05)
 

@@ -159,6 +159,7 @@ async def test_connection_that_says_nothing_is_closed_without_a_word() -> None:
         assert closed(stage.app, "silent") == 1
 
 
+@leaping
 async def test_head_that_stops_is_answered_408() -> None:
     async with staged(listen={"head_timeout_s": 0.1}) as stage, RawClient(stage.app.port) as client:
         await client.send(b"GET /healthz HTTP/1.1\r\nho")
@@ -166,6 +167,7 @@ async def test_head_that_stops_is_answered_408() -> None:
         assert refused(stage.app, "head_timeout") == 1
 
 
+@leaping
 async def test_drips_of_a_head_do_not_extend_its_time() -> None:
     async with staged(listen={"head_timeout_s": 0.15}) as stage, RawClient(stage.app.port) as client:
         await client.send(b"GET /healthz HTTP/1.1\r\n")
@@ -173,6 +175,7 @@ async def test_drips_of_a_head_do_not_extend_its_time() -> None:
             await require_last(client, 408, "head_timeout")
 
 
+@leaping
 async def test_second_head_on_a_connection_has_the_same_limit() -> None:
     async with staged(listen={"head_timeout_s": 0.15}) as stage, RawClient(stage.app.port) as client:
         await client.send(HEALTH)
@@ -182,6 +185,7 @@ async def test_second_head_on_a_connection_has_the_same_limit() -> None:
             await require_last(client, 408, "head_timeout")
 
 
+@leaping
 async def test_time_between_requests_is_not_that_of_a_head() -> None:
     async with staged(listen={"head_timeout_s": 0.05}) as stage, RawClient(stage.app.port) as client:
         for _ in range(2):
@@ -190,6 +194,7 @@ async def test_time_between_requests_is_not_that_of_a_head() -> None:
             await asyncio.sleep(0.3)  # sleeps: idle for longer than the limit that must not apply
 
 
+@leaping
 async def test_upload_and_answer_are_not_held_to_the_time_of_a_head() -> None:
     async def slow(exchange: Exchange) -> None:
         await asyncio.sleep(0.3)  # sleeps: longer than the limit that must not apply
@@ -203,6 +208,7 @@ async def test_upload_and_answer_are_not_held_to_the_time_of_a_head() -> None:
         assert (await client.answer()).status == 200
 
 
+@leaping
 async def test_slow_heads_hold_nobody_up() -> None:
     async with contextlib.AsyncExitStack() as stack:
         stage = await stack.enter_async_context(staged(listen={"head_timeout_s": 0.5}))
@@ -290,6 +296,7 @@ async def test_first_words_of_other_versions_are_never_served(data: bytes) -> No
 # ---------------------------------------------------------------- bodies
 
 
+@leaping
 async def test_body_that_drips_is_answered_408_though_it_never_pauses() -> None:
     listen = {"body_timeout_s": 0.2, "min_body_bytes_per_s": 100_000}
     async with staged(listen=listen) as stage, RawClient(stage.app.port) as client:
@@ -389,6 +396,7 @@ async def test_idle_connection_is_closed_and_counted() -> None:
         assert closed(stage.app, "idle") == 1
 
 
+@leaping
 async def test_connection_that_has_begun_a_request_is_not_idle() -> None:
     async with staged(listen={"keepalive_s": 0.1}) as stage, RawClient(stage.app.port) as client:
         await client.send(HEALTH)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from fakes.engine import Exchange
+from fakes.leaping import leaping
 from fakes.raw import RawClient, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until
@@ -42,6 +43,7 @@ def chunked(size_bytes: int) -> bytes:
     [request(body=b"x" * 5_000_000), request(body=b"x" * 100_000), request(body=b"x" * 20_000) * 5, chunked(30_000)],
     ids=["one that stops the reading", "one that does not", "several", "many chunks"],
 )
+@leaping
 async def test_client_that_sends_much_behind_an_unanswered_request_is_dropped_and_counted(behind: bytes) -> None:
     async with staged(never, never, listen=QUICK) as stage, RawClient(stage.app.port) as client:
         await flood(client, stage, behind)
@@ -50,6 +52,7 @@ async def test_client_that_sends_much_behind_an_unanswered_request_is_dropped_an
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["FIN", "RST"])
+@leaping
 async def test_leaving_behind_a_second_body_is_noticed_while_the_first_request_is_answered(reset: bool) -> None:
     async with staged(never, never, listen=QUICK) as stage, RawClient(stage.app.port) as client:
         client.writer.transport.set_write_buffer_limits(high=1 << 24)
@@ -58,6 +61,7 @@ async def test_leaving_behind_a_second_body_is_noticed_while_the_first_request_i
         await until(lambda: stage.in_flight == 0, what="the leaving noticed")
 
 
+@leaping
 async def test_small_requests_behind_an_unanswered_one_are_answered_after_it() -> None:
     async def wait(exchange: Exchange) -> None:
         await go.wait()
@@ -71,6 +75,7 @@ async def test_small_requests_behind_an_unanswered_one_are_answered_after_it() -
         assert [(await client.answer()).status for _ in range(3)] == [200, 200, 200]
 
 
+@leaping
 async def test_large_requests_one_after_the_other_are_all_answered() -> None:
     async with staged(listen=QUICK) as stage, RawClient(stage.app.port) as client:
         for _ in range(5):

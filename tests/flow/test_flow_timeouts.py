@@ -28,6 +28,7 @@ async def head_only(exchange: Exchange) -> None:
 # ---------------------------------------------------------------- connect
 
 
+@leaping
 async def test_other_engine_serves_when_the_first_takes_no_connection() -> None:
     with black_hole() as hole:
         async with (
@@ -38,6 +39,7 @@ async def test_other_engine_serves_when_the_first_takes_no_connection() -> None:
             assert (said.status, said.header("x-crossover-backend")) == (200, "baseline")
 
 
+@leaping
 async def test_client_gets_502_when_no_engine_takes_a_connection() -> None:
     with black_hole() as hole, black_hole() as other:
         async with running(settings(hole, other, timeouts={"connect_s": 0.1}, health=PATIENT)) as app:
@@ -154,6 +156,7 @@ async def test_answer_that_makes_progress_has_no_limit() -> None:
         assert (await stage.ask(stream=True)).whole
 
 
+@leaping
 async def test_slow_client_is_not_taken_for_a_stalled_engine() -> None:
     async def much(exchange: Exchange) -> None:
         await exchange.stream_head()
@@ -171,6 +174,7 @@ async def test_slow_client_is_not_taken_for_a_stalled_engine() -> None:
         assert (await client.answer()).whole
 
 
+@leaping
 async def test_stall_closes_the_engines_socket() -> None:
     closed = asyncio.Event()
 
@@ -185,6 +189,7 @@ async def test_stall_closes_the_engines_socket() -> None:
         await until(closed.is_set, what="the end of the engine's connection")
 
 
+@leaping
 async def test_outcome_of_a_stall_has_its_own_word() -> None:
     async def stall(exchange: Exchange) -> None:
         await exchange.stream_head()
