@@ -6,13 +6,14 @@ import pytest
 from fakes.control import FakeControl, Said
 from fakes.desk import Clock, desk
 from fakes.leaping import LeapingSocketLoop, leaping
+from fakes.until import turns
 
 from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, UpstreamError
 from proxy.model import Change, ChangeKind, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
 from proxy.wire.control import Reply
-from proxy.wire.health import DEEP_EVERY_S, DEEP_PROBE_S, LATE_S, HealthProbe, Late
+from proxy.wire.health import DEEP_EVERY_S, DEEP_PROBE_S, LATE_S, STEP_S, HealthProbe, Late
 
 
 class Rig:
@@ -317,16 +318,47 @@ async def test_page_that_generates_has_longer() -> None:
         assert await rig.take(after_s) == silent_s
 
 
+@pytest.mark.parametrize("still_s", [1.0, 1.2, 7.0])
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.6])
 @leaping
-async def test_time_in_which_this_process_stood_still_is_not_the_engines() -> None:
+async def test_time_in_which_this_process_stood_still_is_not_the_engines(still_s: float, after_s: float) -> None:
+    """But for the step in which it began, whose length counts however late it ends."""
     loop, told = asyncio.get_running_loop(), []
     assert isinstance(loop, LeapingSocketLoop)
     late, began_s = Late(1.0, lambda: told.append(loop.time() - began_s)), loop.time()
-    loop.leapt_s += 7.0
-    await asyncio.sleep(0.9)
+    await asyncio.sleep(after_s)
+    loop.leapt_s += still_s
+    await asyncio.sleep(0.9 - after_s)
     assert told == []
-    await asyncio.sleep(0.2)
-    assert told == [pytest.approx(8.0)]
+    await asyncio.sleep(after_s + STEP_S)
+    [told_s] = told
+    assert still_s + 1.0 - 1e-6 <= told_s <= still_s + 1.0 + STEP_S
+    late.cancel()
+
+
+@pytest.mark.parametrize(("last_s", "over"), [(STEP_S - 0.01, False), (STEP_S, True), (3 * STEP_S, False)])
+@leaping
+async def test_time_that_is_over_in_this_turn_is_told_once_before_its_timer_has_come(last_s: float, over: bool) -> None:
+    loop, told = asyncio.get_running_loop(), []
+    assert isinstance(loop, LeapingSocketLoop)
+    late = Late(4 * STEP_S, lambda: told.append(True))
+    await asyncio.sleep(3 * STEP_S)
+    await turns()
+    loop.leapt_s += last_s
+    assert [late.over(), late.over()] == [over, over]
+    late.cancel()
+    await asyncio.sleep(8 * STEP_S)
+    assert told == [True] * over
+
+
+@leaping
+async def test_a_step_that_ends_a_little_late_counts() -> None:
+    loop, told = asyncio.get_running_loop(), []
+    assert isinstance(loop, LeapingSocketLoop)
+    late, began_s = Late(1.0, lambda: told.append(loop.time() - began_s)), loop.time()
+    loop.leapt_s += 2 * STEP_S
+    await asyncio.sleep(1.0)
+    assert told == [pytest.approx(1.0)]
     late.cancel()
 
 

@@ -31,8 +31,9 @@ DEEP_EVERY_S = 10.0
 LATE_S, DEEP_LATE_S = 1.0, 5.0
 # Answers that tell how long one takes: a minute of them by default, so that a busy time is remembered while it lasts.
 REMEMBERED = 60
-# A timer that comes so much late was held up by this process, where the answer may lie unread.
-HELD_UP_S = 0.25
+# How long at once a late answer is waited for. A step that ends later than by as much was held up by this process, and
+# the answer may lie unread: less, and every hiccup would count as one; more, and one standstill could be all of LATE_S.
+STEP_S = 0.25
 
 
 class HealthProbe:
@@ -88,7 +89,7 @@ class HealthProbe:
         try:
             reply = await self._control.get(path, within_s=within_s)
         except FirstByteTimeout:
-            if late.told:  # else it was we who stood still
+            if late.over():  # else it was we who stood still
                 self._desk.gave_up(self._backend)
             raise
         except UpstreamError:
@@ -139,28 +140,42 @@ class HealthProbe:
 
 
 class Late:
-    """Calls `tell` once, after `late_s` seconds in which this process has run; `told` says that it has."""
+    """Calls `tell` once, after `late_s` seconds in which this process has run."""
 
     def __init__(self, late_s: float, tell: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._late_s = late_s
+        self._left_s = late_s
         self._tell = tell
-        self.told = False
-        self._begin()
+        self._told = False
+        self._due_s = self._loop.time()
+        self._wait()
 
     def cancel(self) -> None:
         """Call nobody."""
         self._timer.cancel()
 
-    def _begin(self) -> None:
-        self._timer = self._loop.call_later(self._late_s, self._look)
-        self._due_s = self._loop.time() + self._late_s
+    def over(self) -> bool:
+        """Whether it has called; it does so now where its time is over in this turn, whichever timer comes first."""
+        if not self._told and self._loop.time() >= self._due_s:
+            self._timer.cancel()
+            self._look()
+        return self._told
+
+    def _wait(self) -> None:
+        self._step_s = min(self._left_s, STEP_S)
+        self._due_s += self._step_s
+        self._timer = self._loop.call_at(self._due_s, self._look)
 
     def _look(self) -> None:
-        if self._loop.time() - self._due_s > HELD_UP_S:
-            self._begin()
+        now_s = self._loop.time()
+        if now_s - self._due_s > STEP_S:
+            self._due_s = now_s
         else:
-            self.told = True
+            self._left_s -= self._step_s
+        if self._left_s > 0.0:
+            self._wait()
+        else:
+            self._told = True
             self._tell()
 
 
