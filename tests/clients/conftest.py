@@ -34,7 +34,7 @@ def base() -> Iterator[str]:
     """Where the proxy listens. Its limits are short, and its circuits never open: one test's faults are not
     another's."""
     sections = {
-        "timeouts": {"connect_s": 0.5, "first_byte_s": 1.0, "settle_s": 0.0, "linger_s": 0.0, "drain_s": 5.0},
+        "timeouts": {"connect_s": 2.0, "first_byte_s": 2.0, "settle_s": 0.0, "linger_s": 0.0, "drain_s": 5.0},
         "circuit": {"max_failures": 1000},
         "retries": {"max_ratio": 1.0, "reserve": 1000},
         "listen": {"host": "127.0.0.1", "port": 0, "max_body_bytes": 200_000},

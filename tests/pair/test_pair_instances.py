@@ -130,7 +130,7 @@ async def test_instances_that_run_are_measured_and_neither_started_nor_ended(tmp
 
 
 def _seen(asked: Options, logs: Path) -> tuple[dict[str, str], list[bool]]:
-    with started(instances(asked), logs, 5.0) as up:
+    with started(instances(asked), logs, 30.0) as up:
         found = {name: each.url for name, each in up.items()}
     assert not logs.exists()
     return found, [serves(url) for url in found.values()]
