@@ -15,6 +15,7 @@ import trustme
 import yaml
 from fakes.certificates import Files, der, write
 from fakes.engine import Exchange, FakeEngine, content, stream
+from fakes.leaping import leaping
 from fakes.raw import WITHIN_S, RawClient, chat, request
 from fakes.stage import Stage, staged
 from fakes.until import until, until_told
@@ -183,6 +184,7 @@ async def test_tls_client_on_a_plain_port_is_answered_400_and_no_crash(
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
+@leaping
 async def test_handshake_that_never_ends_is_dropped_and_counted(files: Files, sent: bytes) -> None:
     async with secured(files, head_timeout_s=QUICK) as stage:
         for port in (stage.app.port, stage.app.admin_port):
@@ -227,6 +229,7 @@ async def test_handshakes_count_as_connections(files: Files) -> None:
             assert await served.health() == 200
 
 
+@leaping
 async def test_limits_of_heads_hold_under_tls(files: Files) -> None:
     async with secured(files, head_timeout_s=QUICK) as stage, Secure(stage.app.port, files.client_context()) as client:
         await client.send(b"GET /healthz HT")
