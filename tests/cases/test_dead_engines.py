@@ -32,6 +32,7 @@ from fakes.until import until, until_told
 
 from proxy import tasks
 from proxy.app import App
+from proxy.config.settings import Timeouts
 from proxy.model import CircuitState, Reason, Role
 
 INTERVAL_S, TIMEOUT_S = 1.0, 5.0
@@ -82,7 +83,8 @@ async def test_h15b_connecting_is_given_up_after_two_seconds_and_the_other_engin
     with black_hole() as hole:
         async with FakeEngine() as alive:
             urls = (hole, alive.url) if role is A else (alive.url, hole)
-            async with running(settings(*urls, routing=pinned(role), retries=NO_BUDGET, health=UNPROBED)) as app:
+            rules: dict[str, Any] = {"routing": pinned(role), "retries": NO_BUDGET, "health": UNPROBED}
+            async with running(settings(*urls, timeouts={"connect_s": Timeouts().connect_s}, **rules)) as app:
                 app.desk.backend(role).health = app.desk.backend(role.other).health
                 began_s = passed_s()
                 said = await ask(app.port, request(body=chat(stream=stream)))

@@ -23,7 +23,8 @@ SLACK = 1.1
 
 
 def defaults() -> Settings:
-    return settings("http://127.0.0.1:1", "http://127.0.0.1:2")
+    urls = {role.value: {"url": f"http://127.0.0.1:{port}"} for port, role in enumerate(Role, 1)}
+    return Settings.model_validate({"backends": urls})
 
 
 def within(limit_s: float, waited_s: float) -> bool:

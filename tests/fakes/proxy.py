@@ -12,7 +12,7 @@ QUICK = {
     "listen": {"host": "127.0.0.1", "port": 0},
     "admin": {"port": 0},
     "health": {"interval_s": 0.1},
-    "timeouts": {"settle_s": 0.0, "linger_s": 0.0, "drain_s": 5.0},
+    "timeouts": {"connect_s": 5.0, "settle_s": 0.0, "linger_s": 0.0, "drain_s": 5.0},
     "log": {"level": "error"},
 }
 

@@ -261,4 +261,5 @@ async def test_slow_page_within_its_limit_is_no_miss() -> None:
         running(settings(a.url, b.url, health={"interval_s": 0.1, "timeout_s": 5.0})) as app,
     ):
         backend = app.desk.backend(Role.SPECULATIVE)
+        await until(lambda: backend.health.up is not None, what="the first answer")
         assert (backend.health.up, backend.health.misses) == (True, 0)
