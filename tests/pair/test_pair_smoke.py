@@ -36,7 +36,7 @@ def gpu_pair(folder: Path, port: int) -> "subprocess.CompletedProcess[str]":
         [sys.executable, ROOT / "scripts" / "gpu_pair", *asked],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
