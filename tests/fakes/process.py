@@ -43,7 +43,7 @@ class Process:
         return [line for line in self.lines if line["event"] == event]
 
     async def started(self) -> None:
-        await until(lambda: self.logged("started") or self.process.returncode is not None, 20.0, what="the start")
+        await until(lambda: self.logged("started") or self.process.returncode is not None, 60.0, what="the start")
         assert self.logged("started"), self.other
 
     @property
@@ -153,7 +153,7 @@ class Stage:
         async def refused() -> bool:
             return (await ask(self.process.port, request("/v1/models", method="GET"))).status == 503
 
-        await until_told(refused)
+        await until_told(refused, 30.0)
 
 
 def settings(a: FakeEngine, b: FakeEngine, **timeouts: float) -> dict[str, Any]:

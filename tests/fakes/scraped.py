@@ -86,7 +86,7 @@ async def scraping(folder: Path, *ports: int, rules: Sequence[Path] = ()) -> Asy
         )
     try:
         async with aiohttp.ClientSession() as session:
-            await until(lambda: _LISTENING.search(log.read_text()) or server.returncode is not None, 20)
+            await until(lambda: _LISTENING.search(log.read_text()) or server.returncode is not None, 60)
             found = _LISTENING.search(log.read_text())
             assert found is not None, log.read_text()
             at = f"http://127.0.0.1:{found[1]}"

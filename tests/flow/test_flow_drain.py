@@ -120,7 +120,7 @@ async def test_a_proxy_that_is_stopped_while_it_starts_ends_cleanly(tmp_path: Pa
         "timeouts": {"settle_s": 0.0},
     }
     async with first, second, launched(tmp_path / "crossover.yaml", values) as process:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asked.wait()
         process.signal(signal.SIGTERM)
         assert await process.ended() == 0

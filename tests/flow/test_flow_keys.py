@@ -444,7 +444,7 @@ async def test_a_served_proxy_takes_a_changed_keys_file_over_by_itself(keys: Pat
         assert process.stdout is not None
         try:
             line: dict[str, Any] = {}
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while line.get("event") != "started":
                     line = orjson.loads(await process.stdout.readline())
             asked = request("/v1/chat/completions", chat(stream=True), bearer("alpha"))

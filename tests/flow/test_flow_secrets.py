@@ -152,12 +152,12 @@ async def served(folder: Path, style: Style, a: str, b: str) -> AsyncIterator[Se
             *command, "--log-format", style, "--log-level", "debug", cwd=ROOT, stdout=to_out, stderr=to_err
         )
     try:
-        await until(lambda: _ports(out) or process.returncode is not None, 20)
+        await until(lambda: _ports(out) or process.returncode is not None, 60)
         port, admin_port = _ports(out) or (0, 0)
         assert port, err.read_text()
         yield Served(port, admin_port, out, err)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:
