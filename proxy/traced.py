@@ -68,10 +68,10 @@ class TracedTrip(Trip):
         carried = self._trace.attempt(self._desk.clock(), number, decision, engine, address)
         return Call(call.method, call.head[:-2] + carried + b"\r\n", call.body)
 
-    async def _wait_elsewhere(self, failed: Backend) -> Assignment:
+    async def _wait_elsewhere(self, failed: Backend, trouble: Trouble) -> Assignment:
         since_s = self._desk.clock()
         try:
-            return await super()._wait_elsewhere(failed)
+            return await super()._wait_elsewhere(failed, trouble)
         finally:
             until_s = self._desk.clock()
             if until_s - since_s >= LEAST_WAIT_S:

@@ -11,6 +11,7 @@ from proxy.dispatch.holders import keep_made, require_holder
 from proxy.errors import (
     BackendBroken,
     BackendBusy,
+    BackendSilent,
     BodiesFull,
     CrossoverError,
     FirstByteTimeout,
@@ -195,7 +196,7 @@ class Trip:
             finally:
                 line.users -= 1
             try:
-                assignment = await self._wait_elsewhere(assignment.backend)
+                assignment = await self._wait_elsewhere(assignment.backend, result)
             except (QueueFull, QueueTimeout) as error:
                 return self._give_up_waiting(result, error)
 
@@ -270,11 +271,14 @@ class Trip:
         if trouble.answer is not None:
             self._kept = await keep(trouble.answer)
 
-    async def _wait_elsewhere(self, failed: Backend) -> Assignment:
+    async def _wait_elsewhere(self, failed: Backend, trouble: Trouble) -> Assignment:
         """A place on the other backend, which may have to be waited for."""
+        returns = isinstance(trouble.error, BackendSilent)
         since_s = self._desk.clock()
         try:
-            return await self._means.admission.readmit(self._traits, self._id, self._route.template, failed)
+            return await self._means.admission.readmit(
+                self._traits, self._id, self._route.template, failed, returns=returns
+            )
         finally:
             self._waited_s = self._desk.clock() - since_s
 

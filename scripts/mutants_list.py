@@ -210,8 +210,8 @@ MUTANTS = (
         "flow/test_flow_standstill_stays",
         (
             "proxy/routing/silence.py",
-            "    return health.up is False and unanswered >= ",
-            "    return health.up is False or 0 >= ",
+            "    return health.up is False and enough and ",
+            "    return health.up is False or enough and ",
         ),
     ),
     mutant(

@@ -142,13 +142,15 @@ def test_only_a_backend_that_is_down_and_leaves_every_probe_without_any_answer_s
     backend, told = rig.desk.backend(SPECULATIVE), []
     rig.desk.on_standstill = told.append
     rig.desk.observe_health(backend, Evidence.HIT)
-    row, began_s = 0, None
+    row, began_s, stood_s = 0, None, 0.0
     for result in results:
         before, asked_s = len(told), rig.now_s
         bring(rig, result)
         if result in ("nothing", "refused", "broken"):
             began_s = asked_s if began_s is None else began_s
         elif RESULTS[result][0]:
+            if row and began_s is not None:
+                stood_s = max(stood_s, rig.now_s - began_s)
             began_s = None
         if RESULTS[result][0]:
             row = 0
@@ -156,6 +158,7 @@ def test_only_a_backend_that_is_down_and_leaves_every_probe_without_any_answer_s
             row += 1
         health = backend.health
         still = result == "nothing" and health.up is False and row >= (1 if health.doubtful else 3)
+        still = still and began_s is not None and rig.now_s - began_s > 2.0 * stood_s
         assert told[before:] == [backend] * still
         if row:
             assert began_s is not None and backend.silence_s(rig.now_s) == pytest.approx(rig.now_s - began_s)

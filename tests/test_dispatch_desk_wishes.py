@@ -222,6 +222,8 @@ def test_backends_that_change_places_take_what_is_known_of_them_along_but_no_dra
     speculative, baseline = rig.desk.backends
     assert (speculative.role, baseline.role) == (SPECULATIVE, BASELINE)
     assert (speculative.url, speculative.health.up, speculative.draining) == ("http://b", True, False)
+    drains = [(each.role, each.before, each.after) for each in rig.changes if each.kind is ChangeKind.DRAIN]
+    assert drains == [(BASELINE, "false", "true"), (SPECULATIVE, "true", "false")], "that it ended is told"
     assert (baseline.url, baseline.health.up, baseline.silent) == ("http://a", True, True)
     rig.desk.tokens_flowed(running.backend)
     rig.desk.spoke(baseline)

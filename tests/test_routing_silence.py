@@ -11,6 +11,7 @@ from proxy.routing.health import Health, HealthRules
 from proxy.routing.silence import TIMES, is_silent, late_s, may_move, stands_still
 
 SECONDS = st.floats(0.0, 1000.0)
+HEALTHS = st.builds(Health, st.sampled_from((True, False, None)), doubtful=st.booleans())
 
 
 @pytest.mark.parametrize(
@@ -42,15 +43,17 @@ def test_only_one_of_two_is_kept_from_requests_and_only_beside_one_that_serves()
         assert not (is_silent(loads, SPECULATIVE) and is_silent(loads, BASELINE))
 
 
-@given(st.integers(1, 9), st.sampled_from((True, False, None)), st.booleans(), st.integers(0, 20))
+@given(st.integers(1, 9), HEALTHS, st.integers(0, 20), SECONDS, SECONDS)
 def test_a_backend_stands_still_when_as_many_probes_were_unanswered_as_take_one_out(
-    most: int, up: bool | None, doubtful: bool, unanswered: int
+    most: int, health: Health, unanswered: int, silent_s: float, stood_s: float
 ) -> None:
-    still = stands_still(HealthRules(max_misses=most), Health(up, doubtful=doubtful), unanswered)
-    if up is not False or not unanswered:
+    still = stands_still(HealthRules(max_misses=most), health, unanswered, silent_s, stood_s)
+    if health.up is not False or not unanswered:
         assert not still, "it serves, or has said something"
+    elif silent_s <= 2.0 * stood_s:
+        assert not still, "it was as quiet before, and went on"
     else:
-        assert still is (doubtful or unanswered >= most)
+        assert still is (health.doubtful or unanswered >= most)
 
 
 def test_what_it_has_may_go_to_one_that_serves_alone_and_never_both_ways() -> None:

@@ -76,6 +76,8 @@ class Backends:
         """Something came from a backend, whatever it was."""
         if not backend.unheard:
             return
+        if backend.unanswered:
+            backend.stood_s = max(backend.stood_s, self.clock() - backend.unheard_since_s)
         backend.unheard, backend.unanswered = False, 0
         if backend.silent:
             backend.silent = False
@@ -92,7 +94,8 @@ class Backends:
 
     def stands_still(self, backend: Backend) -> bool:
         """See silence.py."""
-        return silence.stands_still(self.plan.health, backend.health, backend.unanswered)
+        silent_s = backend.silence_s(self.clock()) or 0.0
+        return silence.stands_still(self.plan.health, backend.health, backend.unanswered, silent_s, backend.stood_s)
 
     def observe_health(self, backend: Backend, evidence: Evidence) -> None:
         """Move a backend's health by one piece of evidence."""

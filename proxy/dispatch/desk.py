@@ -238,7 +238,8 @@ class Desk(Sight):
         )
         for backend, planned in zip(self.backends, plan.backends, strict=True):
             if backend.role is not planned.role:
-                backend.role, backend.draining = planned.role, False
+                backend.role = planned.role
+                self.drain(planned.role, draining=False)
             backend.limit = planned.max_in_flight
             self._measure(backend)
             if not self.rules.affine:

@@ -93,6 +93,10 @@ class Sight(Backends):
         """Whether what waits on a backend that stands still may go to the other one, see silence.py."""
         return silence.may_move(self.snapshot(), self._role_now(backend))
 
+    def is_back(self, backend: Backend) -> bool:
+        """Whether a backend that gave no sign of life takes requests again."""
+        return silence.serves(self.snapshot().of(self._role_now(backend)))
+
     def serves_beside(self, failed: Backend) -> bool:
         """Whether requests may be sent to the other backend than `failed`, now or when it has room."""
         snapshot = self.snapshot()

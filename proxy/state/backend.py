@@ -42,7 +42,7 @@ class Backend:
     down or from an open circuit, `changed_at_s` that at which another engine than before was found there. `unheard`
     says that nothing has come from it since its latest probe was sent, `silent` that this lasts too long by now;
     `unheard_since_s` is when the first of such probes was sent, and `unanswered` how many of them in a row have had no
-    answer within their limit.
+    answer within their limit; `stood_s` is the longest such silence that ended by itself.
     """
 
     role: Role
@@ -61,6 +61,7 @@ class Backend:
     unheard: bool = False
     unheard_since_s: float = _NEVER_S
     unanswered: int = 0
+    stood_s: float = 0.0
     silent: bool = False
     shelf: Shelf = field(default_factory=Shelf)
     known: Standing | None = field(default=None, init=False, repr=False, compare=False)

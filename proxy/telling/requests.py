@@ -5,7 +5,7 @@ What a backend was asked and said is not here: no prompt, no body, and of a clie
 
 from collections.abc import Sequence
 
-from proxy.model import DecisionRecord, Reason, RequestFacts
+from proxy.model import DecisionRecord, Reason, RequestFacts, Role
 from proxy.telling.endings import ending
 from proxy.telling.figures import count, seconds, title
 from proxy.telling.reasons import beside, why
@@ -28,8 +28,8 @@ def sentences(records: Sequence[DecisionRecord], settled: RequestFacts | None) -
     if not tried and settled is not None and settled.decision is not None:
         tried = (_from(settled),)
     told = [_asked(tried, settled)]
-    for record in tried:
-        told += _attempt(record, settled)
+    for number, record in enumerate(tried):
+        told += _attempt(record, settled, tried[number - 1].decision.role if number else None)
     if settled is None:
         return (*told, "It still runs, or what it ended with is no longer remembered.")
     return (*told, *_waits(settled, len(tried)), *ending(settled))
@@ -65,7 +65,7 @@ def _asked(tried: Sequence[DecisionRecord], settled: RequestFacts | None) -> str
     return f"{said}; its body had {count(traits.prompt_bytes, 'byte')}."
 
 
-def _attempt(record: DecisionRecord, settled: RequestFacts | None) -> list[str]:
+def _attempt(record: DecisionRecord, settled: RequestFacts | None, before: Role | None) -> list[str]:
     decision = record.decision
     if decision.role is None:
         return [f"There was {why(decision, settled)}."]
@@ -73,7 +73,10 @@ def _attempt(record: DecisionRecord, settled: RequestFacts | None) -> list[str]:
         failure = None if settled is None else settled.first_failure
         code = "" if failure is None else f" ({failure})"
         said = _FAILED.get(failure or "", "failed it before the answer began")
-        told = f"{title(decision.role.other)} {said}{code}, so it was sent to {decision.role}"
+        failed = decision.role.other if before is None else before
+        told = f"{title(failed)} {said}{code}, so it was sent to {decision.role}"
+        if failed is decision.role:
+            told = f"{title(failed)} {said}{code}, and had it again once it answered"
         if decision.reason is not Reason.FAILOVER:
             told += f": {why(decision, settled)}"
     else:

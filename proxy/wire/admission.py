@@ -53,6 +53,7 @@ class _Waiter:
     since_s: float
     turn: Turn
     failed: Backend | None = None  # the backend that has failed this request already
+    returns: bool = False  # that gave no sign of life, and may have the request back once it serves again
 
 
 class Admission:
@@ -110,9 +111,12 @@ class Admission:
         turn = next(self._numbers)
         return await self._wait(_Waiter(traits, request_id, route, _future(), self._desk.clock(), turn))
 
-    async def readmit(self, traits: Traits, request_id: str, route: str, failed: Backend) -> Assignment:
-        """A place on the other backend for a request that `failed` has just failed. It waits ahead of all others,
-        since it came before them, and is not counted against `max_waiting` unless that lets nobody wait.
+    async def readmit(
+        self, traits: Traits, request_id: str, route: str, failed: Backend, *, returns: bool = False
+    ) -> Assignment:
+        """A place on the other backend for a request that `failed` has just failed, or, if it `returns`, on that one
+        again once it serves. It waits ahead of all others, since it came before them, and is not counted against
+        `max_waiting` unless that lets nobody wait.
 
         Raises and is cancelled like `admit`.
         """
@@ -125,7 +129,9 @@ class Admission:
         if not self.rules.max_waiting:
             raise QueueFull("one backend failed the request and the other is at its limit; try again shortly")
         turn = next(self._numbers) - _FAILED_BEFORE
-        return await self._wait(_Waiter(traits, request_id, route, _future(), self._desk.clock(), turn, failed))
+        return await self._wait(
+            _Waiter(traits, request_id, route, _future(), self._desk.clock(), turn, failed, returns)
+        )
 
     def takes_back(self, traits: Traits, failed: Backend) -> bool:
         """Whether such a request finds room on the other backend now, or may wait for it."""
@@ -157,7 +163,7 @@ class Admission:
 
     def _join(self, waiter: _Waiter) -> list[asyncio.TimerHandle]:
         """Let a request into the queue; returns what ends its wait."""
-        stand = self._desk.stand(waiter.traits, waiter.failed)
+        stand = self._desk.stand(waiter.traits, self._shut(waiter))
         first = self._lanes.put(waiter.turn, waiter, stand.lane, stand.claims)
         if first or stand.roams or not stand.claims:
             self._is_to_be_seen(waiter)
@@ -230,7 +236,7 @@ class Admission:
         self._lanes = Lanes()
         for waiter in waiters:
             if not self._is_over(waiter):
-                stand = self._desk.stand(waiter.traits, waiter.failed)
+                stand = self._desk.stand(waiter.traits, self._shut(waiter))
                 self._lanes.put(waiter.turn, waiter, stand.lane, stand.claims)
 
     def _see_the_first(self, seen: set[Turn]) -> None:
@@ -258,7 +264,7 @@ class Admission:
             self._lanes.drop(turn)
             return True
         blocked = self._lanes.claimed(before=turn)
-        stand = self._desk.stand(waiter.traits, waiter.failed)
+        stand = self._desk.stand(waiter.traits, self._shut(waiter))
         if self._has_hope(waiter, stand, blocked) and self._place(waiter, blocked):
             self._lanes.drop(turn)
             return True
@@ -284,12 +290,18 @@ class Admission:
         ahead, turn = self._lanes.ahead, waiter.turn
         return Wait(waited_s, ahead(SPECULATIVE, turn), ahead(BASELINE, turn))
 
+    def _shut(self, waiter: _Waiter) -> Backend | None:
+        """The backend to which a request may not go, since that has failed it."""
+        failed = waiter.failed
+        return None if failed is not None and waiter.returns and self._desk.is_back(failed) else failed
+
     def _is_over(self, waiter: _Waiter) -> bool:
         return waiter.place.done() or self._is_lost(waiter) or self._is_stateless(waiter)
 
     def _is_lost(self, waiter: _Waiter) -> bool:
         """End a request that waits for a backend which takes no more: the other one has failed it already."""
-        if waiter.failed is None or self._desk.serves_beside(waiter.failed):
+        shut = self._shut(waiter)
+        if shut is None or self._desk.serves_beside(shut):
             return False
         message = "one backend failed the request, and the other went away while it waited there; try again"
         waiter.place.set_exception(QueueTimeout(message))
@@ -313,7 +325,7 @@ class Admission:
             waiter.traits,
             waiter.request_id,
             waiter.route,
-            failed=waiter.failed,
+            failed=self._shut(waiter),
             promised=blocked,
             attempt=1 if waiter.failed is None else 2,
             wait=self._wait_of(waiter),

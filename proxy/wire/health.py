@@ -89,7 +89,7 @@ class HealthProbe:
         try:
             reply = await self._control.get(path, within_s=within_s)
         except FirstByteTimeout:
-            if late.over():  # else it was we who stood still
+            if late.ran():  # else it was we who stood still
                 self._desk.gave_up(self._backend)
             raise
         except UpstreamError:
@@ -146,7 +146,7 @@ class Late:
         self._loop = asyncio.get_running_loop()
         self._left_s = late_s
         self._tell = tell
-        self._told = False
+        self._told = self._held_up = False
         self._due_s = self._loop.time()
         self._wait()
 
@@ -154,12 +154,13 @@ class Late:
         """Call nobody."""
         self._timer.cancel()
 
-    def over(self) -> bool:
-        """Whether it has called; it does so now where its time is over in this turn, whichever timer comes first."""
+    def ran(self) -> bool:
+        """Whether this process has run for so long, or all the while where no connection came in less. The time may be
+        over in this turn, whichever timer comes first."""
         if not self._told and self._loop.time() >= self._due_s:
             self._timer.cancel()
             self._look()
-        return self._told
+        return self._told or not self._held_up
 
     def _wait(self) -> None:
         self._step_s = min(self._left_s, STEP_S)
@@ -169,7 +170,7 @@ class Late:
     def _look(self) -> None:
         now_s = self._loop.time()
         if now_s - self._due_s > STEP_S:
-            self._due_s = now_s
+            self._due_s, self._held_up = now_s, True
         else:
             self._left_s -= self._step_s
         if self._left_s > 0.0:

@@ -52,6 +52,42 @@ async def test_it_waits_on_while_the_other_engine_takes_nothing_and_goes_there_w
 
 
 @leaping
+async def test_work_in_which_an_engine_says_nothing_is_made_twice_once_at_most() -> None:
+    # Some engines answer nothing at all while they read a prompt: that they went on after 25 s is remembered.
+    async with freezing() as (stage, busy, _):
+        served = []
+        for quiet_s in (25.0, 25.0, 45.0):
+            busy.moves.clear()
+            [work] = await stuck_on(stage, busy)
+            await asyncio.sleep(quiet_s)
+            busy.moves.set()
+            served.append((await work)[0])
+            await until(lambda: stage.app.desk.backend(Role.SPECULATIVE).health.up, what="its return")
+            await asyncio.sleep(stage.app.settings.routing.ramp_s)
+        assert served == ["baseline", "speculative", "speculative"]
+
+
+@leaping
+async def test_one_that_left_for_a_queue_has_the_first_engine_again_once_that_goes_on() -> None:
+    held = Held()
+    async with freezing(max_in_flight=(8, 1), b=held) as (stage, frozen, _):
+        frozen.moves.clear()
+        [stuck] = await stuck_on(stage, frozen, 1, "x-request-id: back")
+        await until(lambda: stage.app.desk.backend(Role.SPECULATIVE).silent, what="its silence")
+        full = asyncio.create_task(went(stage))
+        await until(lambda: held.ids, what="the other engine's being full")
+        await seen_down(stage)
+        await until(lambda: stage.app.admission.waiting == 1, what="its wait for room")
+        frozen.moves.set()
+        assert (await stuck)[0] == "speculative"
+        explained = await ask(stage.app.admin_port, request("/explain/back", method="GET"))
+        told = " ".join(explained.json["sentences"])
+        assert "Speculative gave no sign of life any more" in told and "had it again once it answered" in told
+        held.opened.set()
+        await full
+
+
+@leaping
 async def test_it_is_served_by_the_engine_that_goes_on_while_the_other_one_is_away() -> None:
     async with freezing() as (stage, frozen, _):
         frozen.moves.clear()
