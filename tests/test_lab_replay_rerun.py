@@ -92,3 +92,14 @@ def test_the_proxy_hears_of_tokens_only_what_engines_told(heard: float, expected
     rerun = Rerun(candidate.arm, candidate.bounds, traffic)
     rerun.run()
     assert rerun.expected_tokens(CHAT) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(("waiting", "overloaded"), [(0, False), (1, True)])
+def test_long_answers_are_no_overload_but_where_a_request_waits_for_their_places(
+    waiting: int, overloaded: bool
+) -> None:
+    light, long = [came(float(n)) for n in range(60)], [came(60.0, tokens=1_000_000)] * 4
+    traffic = Traffic((*light, *long, *[came(60.0)] * waiting))
+    times = run(ground(traffic, limit=4).candidate("pinned:baseline"), traffic)
+    assert times.after_s > max(9 * 60.0, 3600.0)
+    assert times.overloaded(60.0) is overloaded

@@ -36,15 +36,17 @@ _FINISHED, _NEVER_S = Outcome.FINISHED, float("inf")
 # Which part of a step is left when a request comes is the same for all ways.
 _SEED = 1
 # Engines that are not done with the last request until nine times the log's span after it carried less than a tenth of
-# what came. What is less beyond them is told in seconds. A short burst is none: within an hour it is over.
-_HOPELESS_SHARE, _HOPELESS_S = 9.0, 3600.0
+# what came. What is less beyond them is told in seconds. A short burst is none: within an hour it is over. Nor is one
+# long answer: only what takes more than ten times what it would alone, for a queue or for what else runs, is kept back.
+_HOPELESS_SHARE, _HOPELESS_S, _KEPT_BACK = 9.0, 3600.0, 10.0
 
 
 @dataclass(slots=True)
 class Times:
     """What each request took, by its place in the traffic, in seconds; `speculative` is 1 where it went there, and
     `most` are the most sequences in flight at once. NaN where a request was never served. `left_open` are the requests
-    that had not ended when the last one came, and `after_s` how much longer they took."""
+    that had not ended when the last one came, `after_s` is how much longer they took, and `kept_back_s` how much longer
+    those of them took that the load kept back."""
 
     e2e_s: "array[float]"
     ttft_s: "array[float]"
@@ -55,10 +57,11 @@ class Times:
     most: dict[Role, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     left_open: int = 0
     after_s: float = 0.0
+    kept_back_s: float = 0.0
 
     def overloaded(self, span_s: float) -> bool:
         """Whether far more came in so many seconds than the engines carried: the times tell no more than that."""
-        return self.after_s > max(_HOPELESS_SHARE * span_s, _HOPELESS_S)
+        return self.kept_back_s > max(_HOPELESS_SHARE * span_s, _HOPELESS_S)
 
 
 @dataclass(slots=True, eq=False)
@@ -183,9 +186,17 @@ class Rerun:
         ask.ended_at_s = self.now_s
         self._desk.heard(_facts(ask, assignment))
         self._write(ask, role)
+        if not self._coming and self._kept_back(ask, role):
+            self.times.kept_back_s = self.now_s - self._requests[-1].at_s
         self.times.left_open -= self._coming
         while self._queue and self._place(self._queue[0]):
             self._queue.popleft()
+
+    def _kept_back(self, ask: Ask, role: Role) -> bool:
+        came, station = ask.came, self.stations[role]
+        prefill_s = came.uncached_tokens / station.bounds.prefill_tokens_per_s
+        alone_s = prefill_s + came.tokens * station.pace.seconds_per_token(1)
+        return ask.ended_at_s - came.at_s > _KEPT_BACK * alone_s
 
     def _write(self, ask: Ask, role: Role) -> None:
         times, number, came = self.times, ask.number, ask.came
