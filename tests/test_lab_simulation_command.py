@@ -158,6 +158,12 @@ def test_a_load_that_is_never_carried_ends_and_is_told_as_overload(
     assert set(line[2:]) == {"-"}
 
 
+def test_a_burst_of_more_than_the_whole_run_is_no_overload(capsys: pytest.CaptureFixture[str]) -> None:
+    bursts = ("--arrivals", "gamma:100", "--load", "0.3", "--requests", "50", "--seeds", "3")
+    said = _said(capsys, *bursts, "--policy", "overflow", "--no-controls", "--oracles", "none", "--jobs", "1")
+    assert "overloaded" not in said
+
+
 def test_nothing_that_carries_what_comes_is_exit_code_1_and_what_was_found_is_told_all_the_same(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -188,14 +188,17 @@ def test_a_run_is_given_up_only_where_far_more_comes_than_the_engines_carry(
     times_too_much: float, given_up: bool
 ) -> None:
     bench, sizes = _steady(100.0, 4), Sizes(0, 1.0, in_step=False)
-    source = Gamma(sizes=sizes).source(times_too_much * 200.0, 1)
-    times = Trial(arm("overflow:4", bench), _bounds(bench), source).run(0, 1500)
-    assert (times.left_waiting > 9 * 1500) is given_up
-    assert (len(times.e2e_s) == 1500) is not given_up
+    rate_per_s = times_too_much * 200.0
+    for known_per_s in (0.0, rate_per_s):
+        source = Gamma(sizes=sizes).source(rate_per_s, 1)
+        times = Trial(arm("overflow:4", bench), _bounds(bench), source).run(0, 1500, known_per_s)
+        assert (times.left_waiting > 9 * 1500) is given_up
+        assert (len(times.e2e_s) == 1500) is not given_up
 
 
-def test_a_burst_that_engines_get_done_with_is_no_overload() -> None:
+@pytest.mark.parametrize(("came", "at_s", "rate_per_s"), [(2000, 1.0, 0.0), (20_000, 1.0, 2.0), (2000, 1e4, 2.0)])
+def test_a_burst_that_engines_get_done_with_is_no_overload(came: int, at_s: float, rate_per_s: float) -> None:
     bench = _steady(100.0, 4)
-    burst = (Offer(1.0 + n * 1e-6, 0, 1) for n in range(2000))
-    times = Trial(arm("overflow:4", bench), _bounds(bench), open_source(burst)).run(0, 20)
+    burst = (Offer(at_s + n * 1e-6, 0, 1) for n in range(came))
+    times = Trial(arm("overflow:4", bench), _bounds(bench), open_source(burst)).run(0, 20, rate_per_s)
     assert (times.left_waiting, len(times.e2e_s)) == (0, 20)

@@ -173,7 +173,7 @@ class _Runs:
         if known is None:
             trial = Trial(one, self._bounds, self._source(seed), self.conduct.course)
             warm = round(max(WARM_SHARE * self.conduct.requests, WARM_S * self.rate_per_s))
-            times = trial.run(warm, warm + self.conduct.requests)
+            times = trial.run(warm, warm + self.conduct.requests, self.rate_per_s)
             known = (
                 Overload(seed, times.span_s, times.left_waiting)
                 if times.left_waiting

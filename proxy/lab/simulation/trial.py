@@ -28,7 +28,8 @@ _QUIET = Course()
 
 # A run is given up when so many wait for a place as nine times the requests of the whole run: then more than ten times
 # as much has come as the engines carried, and the last that counts may be years away. What is less beyond them ends
-# and is told in seconds. In a short run a burst alone may be nine times all of it, but not so many, nor for so long.
+# and is told in seconds. In a short run a burst alone may be nine times all of it, but not so many, nor for so long. It
+# may be of any size where the mean rate is known: the queue must last until as much would have come at that rate.
 _HOPELESS_SHARE, _HOPELESS_WAITING, _HOPELESS_S = 9, 10_000, 1800.0
 
 
@@ -78,6 +79,7 @@ class Trial:
         self._looks = looks
         self._first = self._last = self._left = 0
         self._giving = False
+        self._queued_at_s = 0.0
         self.endings = Endings(self)
         for role in ROLES:
             self.desk.learn_facts(self.desk.backend(role), telling.facts(self.stations[role], role))
@@ -85,12 +87,14 @@ class Trial:
         # Where nothing can go wrong there is nothing to tell the breaker.
         self._perilous = bool(course.losses)
 
-    def run(self, first: int, last: int) -> Times:
+    def run(self, first: int, last: int, rate_per_s: float = 0.0) -> Times:
         """Until the requests from number `first` on and before `last` have ended, or nothing comes any more. Only they
         count; those before let the engines fill, and those after keep them busy to the end. It is given up where the
-        engines will never be done with them (`Times.left_waiting`)."""
+        engines will never be done with them (`Times.left_waiting`). `rate_per_s` is at what mean they come, 0 where
+        that is not known."""
         source, times, agenda = self._source, self.times, self.agenda
         times.began_s, hopeless = NEVER_S, _HOPELESS_SHARE * last
+        burst_s = hopeless / rate_per_s if rate_per_s else 0.0
         one, other = self.gpus[SPECULATIVE], self.gpus[ROLES[1]]
         self._first, self._last, self._left = first, last, last - first
         while self._left:
@@ -110,7 +114,7 @@ class Trial:
                 agenda.fire()
             elif coming:
                 self._offer(source.take())
-                if len(self.queue) > hopeless and (at_s > _HOPELESS_S or len(self.queue) > _HOPELESS_WAITING):
+                if len(self.queue) > hopeless and self._lasts(burst_s):
                     times.left_waiting = len(self.queue)
                     break
             elif (ended := gpus.fire()) is not None:
@@ -121,10 +125,17 @@ class Trial:
 
     # ------------------------------------------------------------ from coming to a place
 
+    def _lasts(self, burst_s: float) -> bool:
+        """Whether the queue is more than a burst that ends by itself."""
+        many = self.now_s > _HOPELESS_S or len(self.queue) > _HOPELESS_WAITING
+        return many and self.now_s - self._queued_at_s >= burst_s
+
     def _offer(self, offer: Offer) -> None:
         ask = Ask(offer.prompt_tokens, offer.tokens, offer.step_share, offer.blocks, offer.acceptance)
         ask.conversation, ask.number, ask.asked_at_s = offer.conversation, self.times.offered, self.now_s
         self.times.offered += 1
+        if not self.queue:
+            self._queued_at_s = self.now_s
         if offer.read < 1.0:
             ask.stays_tokens = max(1.0, offer.read * offer.tokens)
         if offer.patience_s != NEVER_S:
