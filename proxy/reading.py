@@ -44,7 +44,7 @@ def read(
     return Reading(
         backends=tuple(_read_backend(desk, backend, now_s) for backend in desk.backends),
         regime=regime.role,
-        regime_age_s=now_s - regime.since_s,
+        regime_age_s=now_s - max(regime.since_s, desk.fresh_at_s),
         smoothed=regime.smoothed,
         enter_at=desk.rules.enter_at,
         leave_at=desk.rules.leave_at,

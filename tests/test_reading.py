@@ -18,9 +18,9 @@ from proxy.telling import CERTAIN, Favour, Lately, Present
 
 
 class Rig:
-    def __init__(self) -> None:
+    def __init__(self, min_dwell_s: float = 0.0) -> None:
         self.now_s = 50.0
-        rules = Rules(policy=Policy.THRESHOLD, leave_at=4, enter_at=2, smoothing_s=2.0, min_dwell_s=0.0)
+        rules = Rules(policy=Policy.THRESHOLD, leave_at=4, enter_at=2, smoothing_s=2.0, min_dwell_s=min_dwell_s)
         backends = (BackendPlan(Role.SPECULATIVE, "http://a", 9), BackendPlan(Role.BASELINE, "http://b"))
         self.desk = Desk(
             Plan(backends, rules, BreakerRules(max_failures=1, open_s=10.0), HealthRules(), RetryRules()),
@@ -252,3 +252,10 @@ def by_curves(rig: Rig, placement: Placement) -> None:
     """Speculation is the faster one alone, and for two of no more use than for one."""
     speeds = of_both({1: 60.0, 2: 60.0, 16: 60.0}, {1: 40.0, 16: 400.0})
     rig.desk.reload(replace(rig.desk.plan, rules=Rules(Policy.AUTO, placement, curves=speeds)))
+
+
+def test_the_favour_is_no_older_than_the_policy_it_is_of() -> None:
+    # The first regime is set back by a dwell, so that the first requests may change it.
+    rig = Rig(min_dwell_s=60.0)
+    rig.now_s += 13.0
+    assert rig.read().regime_age_s == 13.0

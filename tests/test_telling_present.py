@@ -66,6 +66,10 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
         ),
         (present(baseline="full", waiting=1), "; baseline is full (12 of 64); 1 request waits for room."),
         (
+            present(Policy.MARGINAL, speculative="silent", next=BASELINE, reason=Reason.CHEAPER, lately=Lately(6, 4)),
+            "New requests go to baseline, since speculative gives no sign of life.",
+        ),
+        (
             present(speculative="silent", next=BASELINE, reason=Reason.SILENT),
             "New requests go to baseline, since speculative gives no sign of life.",
         ),

@@ -50,7 +50,8 @@ class Stand(NamedTuple):
 
 
 class Sight(Backends):
-    """Both backends in the eyes of a request. `clock` returns monotonic seconds."""
+    """Both backends in the eyes of a request. `clock` returns monotonic seconds; `fresh_at_s` is when the policy of
+    today began: its first regime is set back by a dwell, so as to be free to change."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float]) -> None:
         super().__init__(plan, clock)
@@ -146,7 +147,7 @@ class Sight(Backends):
 
     def _fresh_regime(self) -> Regime:
         """The regime of a policy that has seen no request, and may change it with the first."""
-        now_s = self.clock()
+        now_s = self.fresh_at_s = self.clock()
         return Regime(policy.first_role(self.rules), now_s - self.rules.dwell_s, smoothed_at_s=now_s)
 
     def _seen(self, now_s: float) -> LoadSnapshot:

@@ -4,7 +4,7 @@ What a policy says is in policies.py, why one request went where it went in requ
 (state.py) looks at the desk (reading.py).
 """
 
-from proxy.model import ROLES, Policy, Reason, Role
+from proxy.model import ROLES, Policy, Role
 from proxy.telling.figures import count
 from proxy.telling.policies import asked, chosen, past
 from proxy.telling.state import Present
@@ -44,9 +44,8 @@ def now(present: Present) -> str:
         told, out = _NO_SIGN, list(ROLES)
     elif out and _wish(present) is None:
         told = f"{_all_but_trials(present, out[0])} go to {out[0].other}, since {_state(present, out[0])}"
-    elif not out and present.reason is Reason.SILENT and present.next is not None:
-        out = [present.next.other]
-        told = f"New requests go to {present.next}, since {_state(present, out[0])}"
+    elif not out and (silent := _silent(present)) is not None:
+        told, out = f"New requests go to {silent.other}, since {_state(present, silent)}", [silent]
     else:
         told = _sent(present, out)
     more = [said for role in ROLES if role not in out and (said := _short(present, role))]
@@ -90,6 +89,13 @@ def _none(present: Present) -> str:
         return "No backend takes requests: both are draining; those that come all the same are tried on both"
     both = " and ".join(_state(present, role) for role in ROLES)
     return f"No backend is eligible ({both}), so requests are tried on both"
+
+
+def _silent(present: Present) -> Role | None:
+    """The backend that is kept from requests since it gives no sign of life: whatever the policy says, but no pin."""
+    if _wish(present) is not None:
+        return None
+    return next((role for role in ROLES if present.of(role).out == "silent" and not present.of(role.other).out), None)
 
 
 def _all_but_trials(present: Present, role: Role) -> str:
