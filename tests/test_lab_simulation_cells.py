@@ -194,6 +194,11 @@ def test_every_way_runs_on_any_curve(name: str) -> None:
     assert [row.policy for row in rows] == [*said, "pinned:baseline"]
 
 
+def test_ways_with_two_engines_of_one_kind_tell_no_share_of_speculative() -> None:
+    told = table(_rows("two_baselines", "adaptive", "only_baseline", conduct=Conduct(100, 1, oracles=())))
+    assert [line.split()[6] for line in told.splitlines()[2:5]] == ["-", "-", "0%"]
+
+
 def test_acceptance_that_falls_makes_answers_slower_and_o2_knows_it() -> None:
     course = Course(shifts=read_shifts("0.55@0s"))
     (usual,) = _rows("only_speculative", conduct=Conduct(400, 3, oracles=()))

@@ -16,6 +16,7 @@ from proxy.lab.replay.noise import Difference
 from proxy.lab.replay.reading import Account
 from proxy.lab.replay.rerun import Times
 from proxy.lab.replay.traffic import Traffic
+from proxy.lab.simulation.arms import OF_ONE_KIND
 
 _UNKNOWN = "-"
 _HEAD = (
@@ -198,7 +199,7 @@ def _lines(found: Replayed) -> Iterator[tuple[str, ...]]:
             continue
         waited, switches = f"{seen.waited:.1%}", str(seen.switches)
         against = _UNKNOWN if row is first else _against(row.difference)
-        share = None if row.name.partition(":")[0] in _OF_ONE_KIND else seen.share_speculative
+        share = None if row.name.partition(":")[0] in OF_ONE_KIND else seen.share_speculative
         yield (row.name, *_cells({**seen._asdict(), "share_speculative": share}), waited, switches, against)
 
 
@@ -229,8 +230,6 @@ _CELLS = {
     "mean_tpot_s": ".4f",
     "share_speculative": ".0%",
 }
-# Ways that have two engines of one kind.
-_OF_ONE_KIND = {"two_baselines", "adaptive"}
 # Columns that say nothing where all of them say it.
 _NOTHING = {"0", "0.0%", _UNKNOWN}
 

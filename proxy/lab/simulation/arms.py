@@ -232,3 +232,6 @@ _CONTROLS: dict[str, Callable[[Bench, str], Arm]] = {
 
 CONTROLS = ("only_speculative", "only_baseline", "first", "faster", "adaptive", "two_baselines")
 """What every comparison has beside the ways it is asked for."""
+
+OF_ONE_KIND = {"adaptive", "two_baselines"}
+"""Those whose two engines are alike, so that no share of theirs is speculative."""

@@ -7,6 +7,7 @@ import orjson
 
 from proxy import __version__
 from proxy.lab.loadtable import aligned
+from proxy.lab.simulation.arms import OF_ONE_KIND
 from proxy.lab.simulation.cells import ORACLES, Row
 from proxy.lab.simulation.tally import Overload, Span, mean
 
@@ -65,7 +66,7 @@ def _line(row: Row, ends: Sequence[str], asked: Sequence[str]) -> tuple[str, ...
         f"{seen.p99_e2e_s:.2f}",
         f"{seen.mean_ttft_s:.3f}",
         f"{seen.goodput:.1%}",
-        f"{seen.share_speculative:.0%}",
+        "-" if row.policy.partition(":")[0] in OF_ONE_KIND else f"{seen.share_speculative:.0%}",
         f"{seen.waited:.0%}",
         f"{seen.switches:.1f}",
         *(f"{getattr(seen, name):.2%}" for name in ends),
