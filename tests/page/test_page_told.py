@@ -121,13 +121,14 @@ async def test_the_age_of_the_regime_counts_on_between_two_states_and_is_that_of
     ages = """[document.getElementById('now'), document.querySelector('#figures > :last-child'),
         document.getElementById('last')].map((part) => part.textContent.match(/(for|settings,) (\\d+ s)/)?.[2])"""
     async with shown(browser, routing={"policy": "threshold"}) as (stage, tab):
-        desk, clock, offset_s = stage.app.desk, stage.app.desk.clock, stage.app.watch.offset_s()
+        desk, offset_s = stage.app.desk, stage.app.watch.offset_s()
+        began_s = desk.clock()
         monkeypatch.setattr(stage.app.watch, "offset_s", lambda: offset_s)
-        desk._enter(desk.regime._replace(role=Role.BASELINE, since_s=clock()))
+        desk._enter(desk.regime._replace(role=Role.BASELINE, since_s=began_s))
         turn(stage)
         monkeypatch.setattr(Due, "turn", lambda *_: False)
         for later_s in (20, 50):
-            monkeypatch.setattr(desk, "clock", lambda later_s=later_s: clock() + later_s)
+            monkeypatch.setattr(desk, "clock", lambda later_s=later_s: began_s + later_s)
             monkeypatch.setattr(desk, "follow", lambda: None)
             turn(stage)
             await tab.until(f"({ages})[2] === '{later_s} s'")

@@ -229,6 +229,9 @@ class Storm:
         await self.operator.calm()
         await self._quiet()
         await self._come_true(lambda: len(asyncio.all_tasks()) <= self.tasks, "no task is left")
+        # The latest requests are remembered, thousands of them: how many by now is a matter of how fast the machine is.
+        self.app.desk.ring.clear()
+        self.app.desk.settled._by_id.clear()
         size_bytes, objects = resident_bytes(), len(gc.get_objects())
         figures = self.books.figures
         figures.lulls += 1
