@@ -129,7 +129,8 @@ def installed_by_pip(kind: str) -> bool:
         if seeded.returncode != 0:
             say("this Python has no ensurepip, so .venv has no pip (Debian and Ubuntu: apt install python3-venv)")
             return False
-    options = ["--disable-pip-version-check", "--no-input", "--quiet", *wanted(kind)]
+    # As uv does it: Python compiles what is imported, on its first import, and of most that is a small part.
+    options = ["--disable-pip-version-check", "--no-input", "--quiet", "--no-compile", *wanted(kind)]
     return subprocess.run([*pip, "install", *options], check=False).returncode == 0
 
 

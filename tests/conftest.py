@@ -3,6 +3,7 @@ seeds the storms are."""
 
 import asyncio
 import faulthandler
+import gc
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -60,3 +61,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((place for place, name in enumerate(LONGEST) if f"/{name}" in where), len(LONGEST))
 
     items.sort(key=rank)
+
+
+def pytest_collection() -> None:
+    """What is read now, thousands of tests, is there to the end: the collector need not look at it again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on it looks at what the tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()

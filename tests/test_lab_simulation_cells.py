@@ -23,6 +23,8 @@ from proxy.model import SPECULATIVE, Placement
 KIMI, TREE, SEED = "rtx6kpro_kimi26_v1_dcp1_ctx0", "specdecodebench_sglang_qwen3-8b_gsm8k_tree_k21", "seed"
 QUICK = Conduct(requests=500, seeds=3)
 TINY = Conduct(requests=150, seeds=2)
+# Three minutes of traffic come before what counts, so that few requests are quick only where few come.
+CALM = 0.1
 
 
 def _rows(
@@ -47,7 +49,9 @@ def test_a_way_that_is_an_oracle_has_no_regret_against_it() -> None:
 
 @pytest.mark.parametrize("placement", Placement)
 def test_no_fixed_rule_beats_the_optimum_by_more_than_chance(placement: Placement) -> None:
-    rows = _rows("overflow:4", "faster", "least_delay", placement=placement)
+    rows = _rows(
+        "overflow:4", "faster", "least_delay", placement=placement, conduct=replace(QUICK, oracles=("o1", "o3"))
+    )
     for row in rows:
         assert row.regret["o1"].mean > -0.01
     assert rows[0].oracle["o3"].mean_e2e_s > 0.99 * rows[0].oracle["o1"].mean_e2e_s
@@ -86,7 +90,7 @@ def test_who_knows_all_lengths_knows_too_when_one_engine_alone_is_better() -> No
 
 
 def test_a_load_beyond_the_chain_s_bounds_has_no_exact_optimum() -> None:
-    (row,) = _rows("least_delay", load=1.2, conduct=Conduct(300, 3, oracles=("o1",)))
+    (row,) = _rows("least_delay", load=1.2, conduct=Conduct(300, 1, oracles=("o1",)))
     assert row.oracle == row.regret == {}
 
 
@@ -126,7 +130,7 @@ def test_a_regret_is_a_ratio_of_what_had_the_same_seed() -> None:
 
 
 def test_the_same_cell_gives_the_same_bytes() -> None:
-    one, again = (as_json(_rows("marginal", "overflow", conduct=Conduct(200, 3))) for _ in range(2))
+    one, again = (as_json(_rows("marginal", "overflow", load=CALM, conduct=TINY)) for _ in range(2))
     assert one == again
 
 
@@ -144,9 +148,9 @@ def _row_of(raw: bytes) -> dict[str, Any]:
 
 
 def test_a_row_has_every_field_that_is_promised() -> None:
-    row = _row_of(as_json(_rows("marginal")))
+    row = _row_of(as_json(_rows("marginal", load=CALM)))
     head = (row["curve"], row["placement"], row["policy"], row["arrivals"], row["load"], row["seeds"], row["requests"])
-    assert head == (KIMI, "separate", "marginal", "poisson", 0.3, 3, 500)
+    assert head == (KIMI, "separate", "marginal", "poisson", CALM, 3, 500)
     assert all(isinstance(row[name], float) and row[name] >= 0.0 for name in (*_NUMBERS, "rate_per_s"))
     assert row["mean_e2e_ci95_s"][0] < row["mean_e2e_s"] < row["mean_e2e_ci95_s"][1]
     assert row["p50_e2e_s"] < row["mean_e2e_s"] < row["p99_e2e_s"]
@@ -167,8 +171,8 @@ def test_what_is_not_known_is_null_in_a_row() -> None:
 
 
 def test_the_table_has_a_line_for_each_way_and_each_oracle() -> None:
-    lines = table(_rows("marginal", "first:6", conduct=TINY)).splitlines()
-    assert lines[0].startswith(f"{KIMI}, separate GPUs, poisson, load 0.3 (")
+    lines = table(_rows("marginal", "first:6", load=CALM, conduct=TINY)).splitlines()
+    assert lines[0].startswith(f"{KIMI}, separate GPUs, poisson, load {CALM} (")
     assert [line.split()[0] for line in lines[1:]] == ["policy", "marginal", "first:6", "o1:", "o2:", "o3:"]
 
 
@@ -180,7 +184,7 @@ def test_the_worst_cell_of_a_way_is_one_where_more_comes_than_it_carries() -> No
 
 
 def test_pictures_are_drawn_one_for_each_theme(tmp_path: Path) -> None:
-    rows = [row for load in (0.1, 0.3) for row in _rows("marginal", "overflow", load=load, conduct=TINY)]
+    rows = [row for load in (0.05, CALM) for row in _rows("marginal", "overflow", load=load, conduct=TINY)]
     (path,) = pictures(rows, tmp_path / "new")
     drawn = path.read_text()
     assert path.name == f"{KIMI}_separate_poisson.svg"
@@ -190,7 +194,7 @@ def test_pictures_are_drawn_one_for_each_theme(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hochelaga8b_rtx5090_k1", "eagle4_sglang_b300_ratio", "rtx6kpro_glm51_dcp4_ctx0"])
 def test_every_way_runs_on_any_curve(name: str) -> None:
     said = [each for each in names() if each != "pinned"]
-    rows = _rows(*said, "pinned:baseline", name=name, conduct=Conduct(100, 1, oracles=()))
+    rows = _rows(*said, "pinned:baseline", name=name, load=CALM, conduct=Conduct(100, 1, oracles=()))
     assert [row.policy for row in rows] == [*said, "pinned:baseline"]
 
 

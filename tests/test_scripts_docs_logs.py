@@ -3,7 +3,8 @@
 import ast
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ def keys_of(name: str, scope: ast.AST) -> set[str]:
     return {key.value for each in dicts for key in each.keys if isinstance(key, ast.Constant)}
 
 
-def logged() -> dict[str, set[str]]:
+@cache  # it reads the whole product
+def logged() -> Mapping[str, set[str]]:
     """Each event that the product can log, with its fields."""
     found: dict[str, set[str]] = {}
     for name, node, scope in calls():

@@ -17,6 +17,7 @@ from proxy import config
 from proxy.config.curves_file import read_curves
 from proxy.lab.calibration import command
 from proxy.lab.calibration.record import CELLS_FILE, REQUESTS_FILE
+from proxy.lab.calibration.report import plots
 from proxy.lab.curves import DEFAULT_CURVE
 from proxy.lab.embedded import EmbeddedEngine, EngineOptions
 from proxy.lab.interrupt import EXIT_INTERRUPTED
@@ -59,6 +60,12 @@ def by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "monotonic", lambda: asyncio.get_running_loop().time())
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pictures prove nothing: they take as long as all that is measured."""
+    monkeypatch.setattr(plots, "draw", lambda *_: ())
+
+
 @leaping
 @pytest.mark.parametrize(
     ("curve", "kind"),
@@ -87,7 +94,7 @@ async def test_a_quick_run_tells_the_verdict_of_its_curve(
 
 @leaping
 async def test_proposal_and_speeds_are_taken_by_the_proxy_and_requests_are_kept_without_prompts(
-    tmp_path: Path, by_the_loop: None
+    tmp_path: Path, by_the_loop: None, undrawn: None
 ) -> None:
     async with two_engines(tmp_path, DEFAULT_CURVE) as file:
         assert await command.run(parsed(file, tmp_path, "--quick", *FEW)) == 0
@@ -103,7 +110,7 @@ async def test_proposal_and_speeds_are_taken_by_the_proxy_and_requests_are_kept_
 
 @leaping
 async def test_a_run_stopped_by_a_signal_writes_what_it_has_and_goes_on_when_asked_again(
-    tmp_path: Path, by_the_loop: None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, by_the_loop: None, undrawn: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     words = ("--budget", "5m", *FEW)
@@ -128,7 +135,7 @@ async def test_a_run_stopped_by_a_signal_writes_what_it_has_and_goes_on_when_ask
 
 @leaping
 async def test_a_folder_of_another_run_or_other_engines_is_refused(
-    tmp_path: Path, by_the_loop: None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, by_the_loop: None, undrawn: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     async with two_engines(tmp_path, DEFAULT_CURVE) as file:
