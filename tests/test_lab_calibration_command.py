@@ -20,6 +20,7 @@ from proxy.lab.calibration import command, report
 from proxy.lab.calibration.campaign import Campaign
 from proxy.lab.calibration.deciding.aim import Aim
 from proxy.lab.calibration.record import Record, Run
+from proxy.lab.calibration.report import plots
 from proxy.lab.calibration.stand import arm
 from proxy.lab.calibration.stand.engine_word import ArmTarget
 from proxy.lab.calibration.stand.http import open_stand
@@ -76,9 +77,11 @@ async def box(place: Path) -> AsyncIterator[Box]:
 
 
 @pytest.fixture(autouse=True)
-def _by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command times itself by the loop, whose clock leaps where nothing is another process."""
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command times itself by the loop, whose clock leaps where nothing is another process; and no pictures are
+    drawn, which take longer than all else."""
     monkeypatch.setattr(command, "monotonic", lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(plots, "draw", lambda *_: ())
 
 
 @leaping

@@ -61,7 +61,7 @@ def test_a_dear_backend_is_asked_with_two_requests_ever_more_seldom() -> None:
     for second in range(10 * 3600):
         now_s = float(second)
         stale(probes, now_s, BASELINE)
-        for _ in range(50):
+        for _ in range(5):
             if probes.asks(decided(3.0, 1.0), 1):
                 probes.sent(SPECULATIVE, now_s)
                 asked.append(now_s)
