@@ -71,7 +71,7 @@ def test_using_both_engines_pays_even_where_speculation_always_loses() -> None:
 
 def test_knowing_lengths_helps_where_prefill_is_long() -> None:
     (row,) = _rows(
-        "least_delay", name=TREE, load=0.5, kind=Gamma(sizes=Sizes(800)), conduct=Conduct(800, 3, oracles=("o1", "o2"))
+        "least_delay", name=TREE, load=0.5, kind=Gamma(sizes=Sizes(800)), conduct=Conduct(500, 2, oracles=("o1", "o2"))
     )
     assert row.oracle["o2"].mean_e2e_s < 0.99 * row.oracle["o1"].mean_e2e_s
 

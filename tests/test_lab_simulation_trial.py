@@ -83,7 +83,7 @@ def test_a_steady_engine_alone_is_the_processor_sharing_queue_of_the_textbook(lo
     bench = _steady(tok_s, 400)
     service = tok_s / output
     source = Gamma(sizes=BARE).source(load * service, 11)
-    times = Trial(arm("only_baseline", bench), _bounds(bench), source).run(2000, 32_000)
+    times = Trial(arm("only_baseline", bench), _bounds(bench), source).run(2000, 16_000)
     assert _mean(times) == pytest.approx(1.0 / (service * (1.0 - load)), rel=0.05)
 
 
