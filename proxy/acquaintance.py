@@ -28,9 +28,9 @@ class Acquaintance:
         self._told_outdated: set[str] = set()
 
     def met(self, backend: Backend) -> None:
-        """An engine has said what it is."""
+        """An engine has said what it is; one that a reload has dropped is of no interest."""
         facts = backend.facts
-        if facts is None:
+        if facts is None or self._desk.backend(backend.role) is not backend:
             return
         self._logger.info(
             "engine_seen",

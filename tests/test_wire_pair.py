@@ -149,15 +149,41 @@ async def test_waits_for_a_backend_are_found_on_every_line_that_it_has_or_had(ri
     await rig.pair.stop()
 
 
-async def test_dropped_backend_is_not_watched_any_more(rig: Rig) -> None:
+def watching(role: Role) -> set[str]:
+    """The tasks that watch a backend of that role."""
+    names = {task.get_name() for task in asyncio.all_tasks() if not task.cancelling()}
+    return names & {f"health {role}", f"engine poll {role}"}
+
+
+async def test_dropped_backend_is_watched_until_no_request_waits_there_for_its_answer_to_begin(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETIRE_LOOK_S", 0.01)
     for line in rig.pair.connect(rig.rules):
         line.start()
+    task = asyncio.current_task()
+    assert task is not None
     async with FakeEngine(role="baseline") as other:
-        rig.swap(other.url)
-        rig.pair.connect(rig.rules)
-        names = [task.get_name() for task in asyncio.all_tasks() if not task.cancelling()]
-        assert names.count("health baseline") == 0
+        with rig.pair.line(rig.desk.backend(Role.BASELINE)) as line:
+            rig.swap(other.url)
+            rig.pair.connect(rig.rules)
+            assert watching(Role.BASELINE), "a request may be on its way there"
+            wait = Wait(line.upstream.deadlines[30.0], task)
+            rig.clock.now_s += module.RETIRE_AFTER_S
+            await asyncio.sleep(5 * module.RETIRE_LOOK_S)  # sleeps: several looks find it waiting
+            assert len(watching(Role.BASELINE)) == 2
+            wait.close()
+            await until(lambda: not watching(Role.BASELINE), what="its being watched no more")
         await rig.pair.stop()
+
+
+async def test_line_that_another_takes_the_place_of_is_not_watched_any_more(rig: Rig) -> None:
+    # Each probe that one engine leaves unanswered would count twice.
+    for line in rig.pair.connect(rig.rules):
+        line.start()
+    rig.pair.connect({**rig.rules, Role.BASELINE: replace(rig.rules[Role.BASELINE], api_key="another")})
+    assert not watching(Role.BASELINE)
+    await rig.pair.stop()
 
 
 async def test_line_of_a_dropped_backend_is_closed_when_nobody_uses_it(

@@ -1,6 +1,7 @@
 """The wires of both backends: for each a data path, a control path, a health probe and an engine poll.
 
-A reload swaps only what changed; the wires of a dropped backend close when its last request has ended.
+A reload swaps only what changed; the wires of a dropped backend close when its last request has ended, and it is
+watched for as long as one waits there for its answer to begin.
 """
 
 import asyncio
@@ -86,16 +87,29 @@ class Line:
         evidence, _ = await asyncio.gather(self._probe.probe(), self._poll.poll())
         self._probe.tell(evidence)
 
-    def drop(self, now_s: float) -> None:
-        """Stop watching at once, however long the requests that run there still take."""
+    def drop(self, now_s: float, *, watched: bool) -> None:
+        """Take no more requests. Where another line has the backend now, which is `watched` by that, stop watching."""
         self._dropped_at_s = now_s
-        for task in self._tasks:
-            task.cancel()
+        if watched:
+            self._look_away()
 
     def is_over(self, now_s: float) -> bool:
         """Whether the line was dropped and nobody uses it or is about to."""
+        return not self.users and self._is_left(now_s)
+
+    def watch_while_needed(self, now_s: float) -> None:
+        """Stop watching a dropped backend on which no request waits for its answer to begin: those that do go to the
+        other one when it stands still, and what says so is its probes. Streams may run on for as long as they like."""
+        if self._is_left(now_s) and next(self.upstream.deadlines.unheard(), None) is None:
+            self._look_away()
+
+    def _is_left(self, now_s: float) -> bool:
         since_s = self._dropped_at_s
-        return since_s is not None and not self.users and now_s - since_s >= RETIRE_AFTER_S
+        return since_s is not None and now_s - since_s >= RETIRE_AFTER_S
+
+    def _look_away(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     async def stop(self) -> None:
         """Stop watching and close every connection."""
@@ -128,7 +142,8 @@ class Pair:
             self._lines[role] = line
         for line in before:
             if line not in self._lines.values():
-                line.drop(self._desk.clock())
+                watched = any(each is line.backend for each in self._desk.backends)
+                line.drop(self._desk.clock(), watched=watched)
                 self._retired.append(line)
         if self._retired and self._sweeper is None:
             self._sweeper = tasks.spawn(self._sweep(), name="retired backends")
@@ -154,8 +169,10 @@ class Pair:
 
     async def _sweep(self) -> None:
         while self._retired:
-            for line in [line for line in self._retired if line.is_over(self._desk.clock())]:
-                await line.stop()
-                self._retired.remove(line)
+            for line in tuple(self._retired):
+                line.watch_while_needed(self._desk.clock())
+                if line.is_over(self._desk.clock()):
+                    await line.stop()
+                    self._retired.remove(line)
             await asyncio.sleep(RETIRE_LOOK_S)
         self._sweeper = None

@@ -15,6 +15,7 @@ from fakes.until import until
 from proxy import config
 from proxy.config import Settings
 from proxy.model import Role
+from proxy.wire import pair
 
 # ---------------------------------------------------------------- what is taken over
 
@@ -48,13 +49,17 @@ async def test_a_backend_of_another_address_gets_what_is_new_and_the_old_one_fin
         assert (await (await stage.admin.get("/status")).json())["dropped_in_flight"] == {}
 
 
-async def test_a_dropped_backend_is_asked_nothing_more_even_while_its_streams_run(tmp_path: Path) -> None:
+async def test_a_dropped_backend_is_soon_asked_nothing_more_even_while_its_streams_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "RETIRE_AFTER_S", 0.2)
     async with Engine() as c, crowded(tmp_path, 2) as (stage, _, a, _b):
         stage.change(backends={SPECULATIVE: {"url": c.url}})
         assert (await stage.reload())[0] == 200
-        await until(lambda: c.questions > 4)
-        asked = a.questions
-        await until(lambda: c.questions > 12)
+        line = stage.app.pair._retired[0]
+        await until(lambda: all(task.done() for task in line._tasks), what="the end of its being watched")
+        asked, met = a.questions, c.questions
+        await until(lambda: c.questions > met + 8)
         assert (a.questions, a.open) == (asked, 2)
 
 
