@@ -3,6 +3,7 @@
 What happens to one of them is in trip.py.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -17,6 +18,10 @@ from proxy.wire.downstream import Reply
 from proxy.wire.pair import Pair
 from proxy.wire.passage import Patience
 from proxy.wire.request import Request
+
+# In the first turn what lies in a socket is read, in the second it wakes who waits for it, whose place in that turn may
+# be behind ours: in the third it has been heard.
+TURNS = 3
 
 
 class Relay(Means):
@@ -39,9 +44,17 @@ class Relay(Means):
         for trip in tuple(self.trips):
             trip.end()
 
-    def rescue(self, backend: Backend) -> None:
+    def rescue(self, backend: Backend, turns: int = TURNS) -> None:
         """A backend stands still: what waits there and has heard nothing yet goes to the other one if that serves, the
-        first to come first, as far as the retry budget lets it. The rest waits on, as it may go on."""
+        first to come first, as far as the retry budget lets it. The rest waits on, as it may go on.
+
+        Some `turns` of the loop later, that is, and if it still does: what has come by now is read and heard first."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self.rescue, backend, turns - 1)
+        elif self.desk.stands_still(backend):
+            self._move_from(backend)
+
+    def _move_from(self, backend: Backend) -> None:
         waits = tuple(self.pair.unheard(backend))
         if not waits or not self.desk.may_move(backend):
             return

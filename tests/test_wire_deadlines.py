@@ -109,9 +109,12 @@ async def test_unheard_are_the_present_waits_of_every_limit_of_which_nothing_has
     deadlines = Deadlines()
     task = asyncio.current_task()
     assert task is not None
-    waits = [Wait(deadlines[within_s], task) for within_s in (LIMIT_S, LIMIT_S, 50.0, LIMIT_S)]
+    waits = [Wait(deadlines[within_s], task) for within_s in (LIMIT_S, LIMIT_S, 50.0, LIMIT_S, 50.0)]
     waits[0].heard = True
     waits[1].close()
+    heads = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    waits[3].head, waits[4].head = heads
+    heads[1].set_result(None)  # its task has not been told yet
     assert list(deadlines.unheard()) == [waits[3], waits[2]]
     for wait in (waits[0], *waits[2:]):
         wait.close()

@@ -88,9 +88,9 @@ async def open_answer(
     del task  # one that is cancelled keeps this frame, which is not to keep it
     try:
         try:
-            answer, replayed = await upstream.send(call, fresh=fresh), False
+            answer, replayed = await upstream.send(call, fresh=fresh, wait=wait), False
         except StaleConnection:
-            answer, replayed = await upstream.send(call, fresh=True), True
+            answer, replayed = await upstream.send(call, fresh=True, wait=wait), True
         opened = Opened(answer, GOOD if answer.status < 400 else _by_status(answer.status))
         if opened.verdict is not GOOD or not _is_stream(answer.fields, dialect):
             return opened, replayed

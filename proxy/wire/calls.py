@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from proxy.errors import BackendBroken, BackendUnreachable, ConnectTimeout, StaleConnection, UpstreamError
 from proxy.wire.answer import Answer
 from proxy.wire.connection import Call, Connection
-from proxy.wire.deadlines import Deadlines
+from proxy.wire.deadlines import Deadlines, Wait
 from proxy.wire.names import Address, Names
 from proxy.wire.race import first_to_connect
 
@@ -45,9 +45,9 @@ class Upstream:
         self._sweeper: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # once there is one: asking for it is a system call
 
-    async def send(self, call: Call, *, fresh: bool = False) -> Answer:
+    async def send(self, call: Call, *, fresh: bool = False, wait: Wait | None = None) -> Answer:
         """Send and wait for the head; `fresh` opens a new connection, for this call alone. Raises UpstreamError. Waits
-        as long as the head takes: a limit is the caller's."""
+        as long as the head takes: a limit is the caller's, whose `wait` learns of the head first."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
         began_s = loop.time()
         connection = None if fresh else self._take(began_s)
@@ -55,6 +55,8 @@ class Upstream:
         if connection is None:
             connection = await self._connect(loop, keeps=not fresh)
         waiter = connection.ask(call)
+        if wait is not None:
+            wait.head = waiter
         try:
             answer = await waiter
         except asyncio.CancelledError:

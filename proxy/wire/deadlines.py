@@ -22,7 +22,7 @@ class Deadlines(dict[float, "Queue"]):
     def unheard(self) -> "Iterator[Wait]":
         """The present ones of which nothing has come yet; of those with one limit the first to begin first. They may be
         ended meanwhile."""
-        return (wait for queue in tuple(self.values()) for wait in tuple(queue.waits) if not wait.heard)
+        return (wait for queue in tuple(self.values()) for wait in tuple(queue.waits) if not wait.has_come())
 
 
 class Queue:
@@ -53,12 +53,14 @@ class Queue:
 
 class Wait:
     """One wait of a task, which is cancelled when it lasts too long (`passed`) or is in vain (`forsaken`). What
-    asyncio.timeout does. `heard` is for whoever waits: a part of what is waited for has come."""
+    asyncio.timeout does. `heard` is for whoever waits: a part of what is waited for has come; `head` is done with the
+    first of it, a turn before the task is told."""
 
-    __slots__ = ("_asked", "_queue", "due_s", "forsaken", "heard", "passed", "task")
+    __slots__ = ("_asked", "_queue", "due_s", "forsaken", "head", "heard", "passed", "task")
 
     def __init__(self, queue: Queue, task: "asyncio.Task[Any]") -> None:
         self.passed = self.forsaken = self.heard = False
+        self.head: asyncio.Future[Any] | None = None
         self.task = task
         self._asked = task.cancelling()
         self._queue = queue
@@ -66,6 +68,10 @@ class Wait:
         if queue.timer is None:
             queue.timer = queue.loop.call_at(self.due_s, queue.look)
         queue.waits[self] = None
+
+    def has_come(self) -> bool:
+        """Whether a part of what is waited for is there; its task may not know yet."""
+        return self.heard or (self.head is not None and self.head.done())
 
     def end(self) -> None:
         """It has lasted too long."""
@@ -85,4 +91,5 @@ class Wait:
     def close(self) -> None:
         """The wait is over."""
         self._queue.waits.pop(self, None)
+        self.head = None
         del self.task  # one that was cancelled keeps the frames it was in, and those keep this wait

@@ -9,7 +9,7 @@ from proxy.protocol.answer_head import Framing
 from proxy.protocol.fields import Fields
 from proxy.wire.answer import Answer, Sink
 from proxy.wire.connection import Call
-from proxy.wire.deadlines import Deadlines
+from proxy.wire.deadlines import Deadlines, Wait
 
 SSE = [(b"content-type", b"text/event-stream")]
 
@@ -88,7 +88,7 @@ class FakeUpstream:
     calls: list[tuple[Call, bool]] = field(default_factory=list)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
-    async def send(self, call: Call, *, fresh: bool = False) -> Answer:
+    async def send(self, call: Call, *, fresh: bool = False, wait: Wait | None = None) -> Answer:
         self.calls.append((call, fresh))
         if not self.replies:
             await asyncio.Event().wait()

@@ -97,6 +97,7 @@ async def test_what_an_engine_that_was_taken_away_says_of_itself_is_told_to_nobo
         await asyncio.sleep(10.0)
         first.moves.set()
         dropped = stage.app.pair._retired[0].backend
+
         def told() -> bool:
             return dropped.facts is not None and dropped.facts.version == "another"
 
