@@ -35,6 +35,11 @@ class Trouble:
         return self.event is Event.FAILURE and not self.certain
 
     @property
+    def silent(self) -> bool:
+        """Whether its backend stands still: the request was to leave it, and may have it again once it serves."""
+        return isinstance(self.error, BackendSilent)
+
+    @property
     def failed(self) -> tuple[str, int | None]:
         """The code of its error, and the HTTP status that the backend had given; None where it gave none."""
         return self.error.code, None if self.answer is None else self.answer.status

@@ -30,8 +30,9 @@ class UnderWay(Protocol):
         """End it because the proxy shuts down."""
         ...
 
-    def may_leave(self, backend: Backend) -> bool:
-        """Whether it is on `backend` and may be made elsewhere; the retry budget has paid for that then."""
+    def leaves(self, backend: Backend) -> bool:
+        """Whether it is on `backend` and is to be made elsewhere, once its wait is forsaken. The retry budget has paid
+        for that then, and its place there is taken, where it has not to wait for one."""
         ...
 
 

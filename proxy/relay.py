@@ -61,7 +61,5 @@ class Relay(Means):
         trips = {trip.task: trip for trip in self.trips}
         for wait in waits:
             trip = trips.get(wait.task)
-            if trip is not None and trip.may_leave(backend):
+            if trip is not None and trip.leaves(backend):
                 wait.forsake()
-                if not self.admission.rules.max_waiting:
-                    return  # the room that was found is for one

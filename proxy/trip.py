@@ -11,7 +11,6 @@ from proxy.dispatch.holders import keep_made, require_holder
 from proxy.errors import (
     BackendBroken,
     BackendBusy,
-    BackendSilent,
     BodiesFull,
     CrossoverError,
     FirstByteTimeout,
@@ -57,7 +56,7 @@ class Trip:
 
     __slots__ = (
         "_admitted_s", "_arrived_s", "_assignment", "_attempts", "_body", "_client_name", "_decision", "_desk",
-        "_ending", "_failure", "_first_failure", "_hearing", "_id", "_kept", "_means", "_outcome", "_passage",
+        "_ending", "_failure", "_first_failure", "_hearing", "_id", "_kept", "_means", "_next", "_outcome", "_passage",
         "_read_s", "_request", "_route", "_sent_s", "_status", "_traits", "_unheard", "_waited_s",
     )  # fmt: skip
 
@@ -71,12 +70,12 @@ class Trip:
         self._traits = UNREAD
         self._decision: Decision | None = None
         self._assignment: Assignment | None = None
+        self._next: Assignment | None = None  # its place elsewhere, until it is told to leave
         self._passage: Passage | None = None
         self._hearing = Hearing(means.desk, means.record)
         self._first_failure = WELL  # of an attempt that was moved to the other backend
         self._kept: Kept | None = None
-        self._unheard = False
-        self._attempts = 0
+        self._unheard, self._attempts = False, 0
         self._outcome = FAILED_BEFORE_COMMIT
         self._failure, self._status = WELL, 0
         self._arrived_s = self._desk.clock()
@@ -190,7 +189,7 @@ class Trip:
                 if isinstance(result, Opened):
                     await self._pass_on(result)
                     return None
-                if not self._may_move(assignment.backend, free=result.free):
+                if not (result.silent or self._may_move(assignment.backend, free=result.free)):
                     return await self._give_up(result)
                 await self._move(assignment, result)
             finally:
@@ -249,11 +248,15 @@ class Trip:
 
     # ------------------------------------------------------------ failover
 
-    def may_leave(self, backend: Backend) -> bool:
-        """See UnderWay. Where it would have to wait for room and nobody may, it is left where it is."""
+    def leaves(self, backend: Backend) -> bool:
+        """See UnderWay. The place is taken in this step, as another may have it in the next. Where there is none and
+        nobody may wait, it stays: it has been let in, and is not to be refused for its being moved."""
         assignment, admission = self._assignment, self._means.admission
         here = assignment is not None and assignment.backend is backend
-        return here and admission.takes_back(self._traits, backend) and self._may_move(backend, free=False)
+        if not (here and self._desk.has_retry() and self._may_move(backend, free=True)):
+            return False
+        self._next = admission.beside(self._traits, self._id, self._route.template, backend)
+        return (self._next is not None or admission.rules.max_waiting > 0) and self._desk.may_retry()
 
     def _may_move(self, failed: Backend, *, free: bool) -> bool:
         """Whether a second attempt is allowed and the other backend would take it, now or when it has room."""
@@ -272,12 +275,14 @@ class Trip:
             self._kept = await keep(trouble.answer)
 
     async def _wait_elsewhere(self, failed: Backend, trouble: Trouble) -> Assignment:
-        """A place on the other backend, which may have to be waited for."""
-        returns = isinstance(trouble.error, BackendSilent)
+        """A place on the other backend: the one that it has already, or one that may have to be waited for."""
+        place, self._next = self._next, None
+        if place is not None:
+            return place
         since_s = self._desk.clock()
         try:
             return await self._means.admission.readmit(
-                self._traits, self._id, self._route.template, failed, returns=returns
+                self._traits, self._id, self._route.template, failed, returns=trouble.silent
             )
         finally:
             self._waited_s = self._desk.clock() - since_s
@@ -388,6 +393,8 @@ class Trip:
         assignment, self._assignment = self._assignment, None
         if assignment is not None:
             self._desk.settle(assignment, self._outcome, unheard=self._unheard)
+        if self._next is not None:  # its client left as it was to be moved
+            self._desk.take_back(self._next)
 
     def _stamps(self) -> bytes:
         return stamps_of(self._id, self._decision)

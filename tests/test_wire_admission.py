@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy import tasks
 from proxy.dispatch import Assignment
 from proxy.errors import QueueFull, QueueTimeout, ShuttingDown
-from proxy.model import ROLES, CircuitState, Outcome, Traits
+from proxy.model import BASELINE, ROLES, CircuitState, Outcome, Traits
 from proxy.routing.breaker import Event
 from proxy.wire.admission import LOOK_AGAIN_S, QueueRules
 
@@ -97,6 +97,21 @@ async def test_with_a_queue_of_none_nobody_waits() -> None:
     await rig.admit(), await rig.admit()
     with pytest.raises(QueueFull):
         await rig.admit()
+
+
+@leaping
+async def test_with_a_queue_of_none_who_has_left_a_backend_that_stood_still_waits_and_who_was_failed_does_not() -> None:
+    """The first has been let in, and could have stayed: a reload may turn the queue off just then."""
+    rig = Rig(max_waiting=0)
+    held = [await rig.admit(), await rig.admit()]
+    failed, *_ = rig.desk.backends
+    with pytest.raises(QueueFull):
+        await rig.admission.readmit(Traits(), "failed", "/generate", failed)
+    left = tasks.spawn(rig.admission.readmit(Traits(), "left", "/generate", failed, returns=True), name="left")
+    await turns()
+    assert not left.done()
+    rig.finish(held[1])
+    assert (await left).backend.role is BASELINE
 
 
 @leaping

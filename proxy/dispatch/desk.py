@@ -111,6 +111,10 @@ class Desk(Sight):
             self.budget = retries.deposit(self.plan.retries, self.budget)
         return assignment
 
+    def has_retry(self) -> bool:
+        """Whether the budget has one."""
+        return retries.take(self.plan.retries, self.budget) is not None
+
     def may_retry(self) -> bool:
         """Take one retry from the budget; False when it is spent."""
         left = retries.take(self.plan.retries, self.budget)

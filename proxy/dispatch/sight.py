@@ -86,10 +86,6 @@ class Sight(Backends):
         snapshot = self.snapshot()
         return snapshot.of(role).eligible or snapshot.all_down
 
-    def beside(self, backend: Backend) -> Role:
-        """The role of the other backend."""
-        return self._role_now(backend).other
-
     def may_move(self, backend: Backend) -> bool:
         """Whether what waits on a backend that stands still may go to the other one, see silence.py."""
         return silence.may_move(self.snapshot(), self._role_now(backend))

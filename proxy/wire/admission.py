@@ -116,26 +116,28 @@ class Admission:
     ) -> Assignment:
         """A place on the other backend for a request that `failed` has just failed, or, if it `returns`, on that one
         again once it serves. It waits ahead of all others, since it came before them, and is not counted against
-        `max_waiting` unless that lets nobody wait.
+        `max_waiting`, unless that lets nobody wait and it could have stayed nowhere.
 
         Raises and is cancelled like `admit`.
         """
         if self._closed:
             raise ShuttingDown("the proxy is shutting down; send the request to another instance or try again")
-        before = self._lanes.claimed(before=0)
-        place = self._desk.assign(traits, request_id, route, failed=failed, promised=before, attempt=2)
-        if isinstance(place, Assignment):
+        place = self.beside(traits, request_id, route, failed)
+        if place is not None:
             return place
-        if not self.rules.max_waiting:
+        if not self.rules.max_waiting and not returns:
             raise QueueFull("one backend failed the request and the other is at its limit; try again shortly")
         turn = next(self._numbers) - _FAILED_BEFORE
         return await self._wait(
             _Waiter(traits, request_id, route, _future(), self._desk.clock(), turn, failed, returns)
         )
 
-    def takes_back(self, traits: Traits, failed: Backend) -> bool:
-        """Whether such a request finds room on the other backend now, or may wait for it."""
-        return self.rules.max_waiting > 0 or self._desk.has_room(frozenset((self._desk.beside(failed),)), traits.weight)
+    def beside(self, traits: Traits, request_id: str, route: str, failed: Backend) -> Assignment | None:
+        """A place on the other backend than `failed`; None where it has no room, or what it has is for those who wait
+        after such a failure."""
+        before = self._lanes.claimed(before=0)
+        place = self._desk.assign(traits, request_id, route, failed=failed, promised=before, attempt=2)
+        return place if isinstance(place, Assignment) else None
 
     def close(self) -> None:
         """Refuse everybody who waits and everybody who comes."""
