@@ -174,11 +174,24 @@ async def test_forsaken_wait_is_told_from_one_that_lasted_too_long() -> None:
         await forsaken([], heard=False)
 
 
-async def test_stream_has_been_heard_of_from_its_head_on() -> None:
-    answer = FakeAnswer(hangs=True)
+@pytest.mark.parametrize("pieces", [[], [b"data: {"]], ids=["head", "half an event"])
+async def test_stream_has_been_heard_of_from_its_first_bytes_on_behind_the_head(pieces: list[bytes]) -> None:
+    answer = FakeAnswer(pieces, hangs=True)
     with pytest.raises(BackendSilent):
-        await forsaken([answer], heard=True)
+        await forsaken([answer], heard=bool(pieces))
     assert answer.closed == 1
+
+
+async def test_stream_has_come_as_soon_as_its_first_bytes_lie_there() -> None:
+    answer = FakeAnswer(hangs=True)
+    upstream = FakeUpstream([answer])
+    opening = asyncio.ensure_future(_open(upstream))
+    await turns()
+    [wait] = upstream.deadlines[1.0].waits
+    assert not wait.has_come()
+    answer._left.append(WORD)
+    assert wait.has_come()
+    opening.cancel()
 
 
 async def test_head_has_the_same_limit() -> None:

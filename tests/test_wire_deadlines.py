@@ -113,7 +113,7 @@ async def test_unheard_are_the_present_waits_of_every_limit_of_which_nothing_has
     waits[0].heard = True
     waits[1].close()
     heads = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    waits[3].head, waits[4].head = heads
+    waits[3].come, waits[4].come = (head.done for head in heads)
     heads[1].set_result(None)  # its task has not been told yet
     assert list(deadlines.unheard()) == [waits[3], waits[2]]
     for wait in (waits[0], *waits[2:]):

@@ -76,6 +76,10 @@ class Answer:
         """Whether the whole body has come and has been taken."""
         return self._whole and not self._pieces
 
+    def has_come(self) -> bool:
+        """Whether a reader need not wait: there is payload, or will be none."""
+        return bool(self._pieces) or self._whole or self._fault is not None
+
     def take(self) -> bytes:
         """Payload that has come and was not taken, b"" where there is none."""
         pieces = self._pieces

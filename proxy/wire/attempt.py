@@ -95,9 +95,9 @@ async def open_answer(
         if opened.verdict is not GOOD or not _is_stream(answer.fields, dialect):
             return opened, replayed
         try:
-            wait.heard = True
+            wait.come = answer.has_come  # its head is from the engine's HTTP server, and says nothing of the engine
             opened.scanner = Scanner(dialect)
-            await _peek(opened, opened.scanner)
+            await _peek(opened, opened.scanner, wait)
             opened.verdict = _by_first_event(opened.scanner)
             return opened, replayed
         except BaseException:
@@ -114,7 +114,7 @@ async def open_answer(
         wait.close()
 
 
-async def _peek(opened: Opened, scanner: Scanner) -> None:
+async def _peek(opened: Opened, scanner: Scanner, wait: Wait) -> None:
     size_bytes, until_s = 0, None
     while not (scanner.first_content or scanner.finished or scanner.error) and size_bytes < PEEK_MAX_BYTES:
         # A comment is an engine's sign of life before its first token: held back it would be none.
@@ -128,6 +128,7 @@ async def _peek(opened: Opened, scanner: Scanner) -> None:
         if not data:
             opened.whole = True
             return
+        wait.heard = True
         size_bytes += len(data)
         opened.peeked.append(data)
         scanner.feed(data)

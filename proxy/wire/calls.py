@@ -56,7 +56,7 @@ class Upstream:
             connection = await self._connect(loop, keeps=not fresh)
         waiter = connection.ask(call)
         if wait is not None:
-            wait.head = waiter
+            wait.come = waiter.done
         try:
             answer = await waiter
         except asyncio.CancelledError:

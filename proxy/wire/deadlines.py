@@ -5,7 +5,7 @@ What is waited for, and what is said when it has not come, is in attempt.py.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # A loop's timers go by milliseconds, and one may come that much early.
@@ -53,14 +53,14 @@ class Queue:
 
 class Wait:
     """One wait of a task, which is cancelled when it lasts too long (`passed`) or is in vain (`forsaken`). What
-    asyncio.timeout does. `heard` is for whoever waits: a part of what is waited for has come; `head` is done with the
-    first of it, a turn before the task is told."""
+    asyncio.timeout does. `heard` and `come` are for whoever waits: a part of what is waited for has been read, and how
+    to ask whether some is there, as it is a turn before the task is told."""
 
-    __slots__ = ("_asked", "_queue", "due_s", "forsaken", "head", "heard", "passed", "task")
+    __slots__ = ("_asked", "_queue", "come", "due_s", "forsaken", "heard", "passed", "task")
 
     def __init__(self, queue: Queue, task: "asyncio.Task[Any]") -> None:
         self.passed = self.forsaken = self.heard = False
-        self.head: asyncio.Future[Any] | None = None
+        self.come: Callable[[], bool] = _not_yet
         self.task = task
         self._asked = task.cancelling()
         self._queue = queue
@@ -71,7 +71,7 @@ class Wait:
 
     def has_come(self) -> bool:
         """Whether a part of what is waited for is there; its task may not know yet."""
-        return self.heard or (self.head is not None and self.head.done())
+        return self.heard or self.come()
 
     def end(self) -> None:
         """It has lasted too long."""
@@ -91,5 +91,9 @@ class Wait:
     def close(self) -> None:
         """The wait is over."""
         self._queue.waits.pop(self, None)
-        self.head = None
+        self.come = _not_yet
         del self.task  # one that was cancelled keeps the frames it was in, and those keep this wait
+
+
+def _not_yet() -> bool:
+    return False

@@ -41,6 +41,9 @@ class FakeAnswer:
     def ended(self) -> bool:
         return not (self._left or self.hangs or self.failure)
 
+    def has_come(self) -> bool:
+        return bool(self._left)
+
     def take(self) -> bytes:
         return self._left.pop(0) if self._left else b""
 

@@ -7,6 +7,7 @@ from random import Random
 
 import aiohttp
 import pytest
+from fakes.engine import Exchange
 from fakes.failing import metric
 from fakes.freezing import A_PROBE_S, DOWN_WITHIN_S, PROBED, engine, freezing, seen_down, stuck_on, went
 from fakes.held import Held
@@ -43,6 +44,24 @@ async def test_what_is_stuck_goes_to_the_other_engine_as_soon_as_the_first_count
         assert (facts.first_failure, facts.first_failure_status, facts.failure) == ("backend_silent", None, None)
         assert metric(stage, "attempt_failures_total", role="speculative", code="backend_silent", status="none") == 1
         assert metric(stage, "retries_total", role="baseline") == 1
+        frozen.moves.set()
+
+
+@leaping
+async def test_stream_of_which_the_head_alone_has_come_moves_like_any_other() -> None:
+    """An engine's HTTP server may send it before anything has been computed, and the client has not got it."""
+    async with freezing() as (stage, frozen, _):
+
+        async def head_first(exchange: Exchange) -> None:
+            await exchange.stream_head()
+            frozen.moves.clear()
+            await exchange.gone()
+
+        frozen.script = head_first
+        said = await stage.ask(stream=True)
+        assert (said.header("x-crossover-backend"), said.whole) == ("baseline", True)
+        facts = await stage.ended_one()
+        assert (facts.attempts, facts.first_failure) == (2, "backend_silent")
         frozen.moves.set()
 
 

@@ -140,20 +140,26 @@ async def test_request_that_names_what_one_engine_has_waits_for_that_engine() ->
         assert await stuck == ("speculative", "state")
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 @leaping
-async def test_answer_whose_head_has_come_is_waited_for() -> None:
+async def test_answer_that_has_begun_is_waited_for(stream: bool) -> None:
     async with freezing() as (stage, frozen, other):
 
-        async def head_first(exchange: Exchange) -> None:
-            await exchange.stream_head()
+        async def begin(exchange: Exchange) -> None:
+            if stream:
+                await exchange.stream_head()
+                await exchange.send(b"10\r\ndata: ")  # of an event that is not whole
+            else:
+                await exchange.head("200 OK", "content-type: application/json", "content-length: 2")
             frozen.moves.clear()
             await frozen.moves.wait()
-            await exchange.event(content("w", finish_reason="stop"))
-            await exchange.chunk(b"data: [DONE]\n\n")
-            await exchange.end()
+            await exchange.send(b'{"a": 1}\n\n\r\n' if stream else b"{}")
+            if stream:
+                await exchange.chunk(b"data: [DONE]\n\n")
+                await exchange.end()
 
-        frozen.script = head_first
-        begun = asyncio.create_task(stage.ask(stream=True))
+        frozen.script = begin
+        begun = asyncio.create_task(stage.ask(stream=stream))
         await seen_down(stage)
         await asyncio.sleep(60.0)
         assert not begun.done() and not other.requests

@@ -23,16 +23,23 @@ EVENTS = (
     b"data: [DONE]\n\n",
     b"",
 )
-STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + b"".join(
-    b"%x\r\n%b\r\n" % (len(event), event) for event in EVENTS
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+BODY = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in EVENTS)
+# What comes while the engine is not seen to stand still yet, and what comes then.
+FORMS = pytest.mark.parametrize(
+    ("before", "then"), [(b"", PLAIN), (b"", HEAD + BODY), (HEAD, BODY)], ids=["plain", "stream", "headed stream"]
 )
 
 
-async def stuck_there(stage: Stage, frozen: Freezing, count: int, *, stream: bool) -> list[asyncio.Task[Said]]:
+async def stuck_there(
+    stage: Stage, frozen: Freezing, count: int = 1, *, stream: bool = False, before: bytes = b""
+) -> list[asyncio.Task[Said]]:
     waits = []
     for number in range(1, count + 1):
         waits.append(asyncio.create_task(stage.ask(stream=stream)))
         await until(lambda enough=number: len(frozen.asked()) == enough, what="its being stuck")
+    if before:
+        frozen.asked()[0].writer.write(before)
     return waits
 
 
@@ -55,15 +62,15 @@ def as_it_is_found(stage: Stage, act: Callable[[], None], late: int = 0) -> None
     stage.app.desk.on_standstill = found
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+@FORMS
 @leaping
 async def test_answer_that_comes_in_the_turn_of_the_last_missed_probe_is_the_answer_and_nobody_moves(
-    stream: bool,
+    before: bytes, then: bytes
 ) -> None:
     async with freezing() as (stage, frozen, other):
         frozen.moves.clear()
-        answered, stuck = await stuck_there(stage, frozen, 2, stream=stream)
-        as_it_is_found(stage, lambda: frozen.asked()[0].writer.write(STREAM if stream else PLAIN))
+        answered, stuck = await stuck_there(stage, frozen, 2, stream=then != PLAIN, before=before)
+        as_it_is_found(stage, lambda: frozen.asked()[0].writer.write(then))
         said = await answered
         assert (said.status, said.whole, said.header("x-crossover-backend")) == (200, True, "speculative")
         facts = await stage.ended_one()
@@ -75,13 +82,13 @@ async def test_answer_that_comes_in_the_turn_of_the_last_missed_probe_is_the_ans
 
 
 @pytest.mark.parametrize("late", range(TURNS + 3))
-@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+@FORMS
 @leaping
-async def test_answer_is_passed_on_once_in_whatever_turn_it_comes(stream: bool, late: int) -> None:
+async def test_answer_is_passed_on_once_in_whatever_turn_it_comes(before: bytes, then: bytes, late: int) -> None:
     async with freezing() as (stage, frozen, other):
         frozen.moves.clear()
-        [stuck] = await stuck_there(stage, frozen, 1, stream=stream)
-        as_it_is_found(stage, lambda: frozen.asked()[0].writer.write(STREAM if stream else PLAIN), late)
+        [stuck] = await stuck_there(stage, frozen, stream=then != PLAIN, before=before)
+        as_it_is_found(stage, lambda: frozen.asked()[0].writer.write(then), late)
         said = await stuck
         assert (said.status, said.whole) == (200, True)
         moved = said.header("x-crossover-backend") == "baseline"
@@ -113,7 +120,7 @@ QUEUES = pytest.mark.parametrize("most", [0, 100], ids=["no queue", "queue"])
 async def test_what_moves_has_its_place_before_anybody_else_can_take_it(most: int) -> None:
     async with freezing(max_in_flight=(8, 1), queue={"max_waiting": most}) as (stage, frozen, _):
         frozen.moves.clear()
-        [stuck] = await stuck_there(stage, frozen, 1, stream=False)
+        [stuck] = await stuck_there(stage, frozen)
         another: list[Assignment | None] = []
         as_it_moves(stage, lambda: another.append(stage.app.admission.at_once(Traits(), "another", CHAT)))
         said = await stuck
@@ -127,7 +134,7 @@ async def test_what_moves_has_its_place_before_anybody_else_can_take_it(most: in
 async def test_what_has_its_place_goes_there_though_its_engine_takes_nothing_more_from_then_on(most: int) -> None:
     async with freezing(queue={"max_waiting": most}) as (stage, frozen, _):
         frozen.moves.clear()
-        [stuck] = await stuck_there(stage, frozen, 1, stream=False)
+        [stuck] = await stuck_there(stage, frozen)
 
         def change() -> None:
             stage.app.drain_backend(Role.BASELINE, draining=True)
@@ -143,7 +150,7 @@ async def test_what_has_its_place_goes_there_though_its_engine_takes_nothing_mor
 async def test_client_that_leaves_in_the_turn_in_which_its_request_moves_leaves_no_place_taken() -> None:
     async with freezing() as (stage, frozen, other):
         frozen.moves.clear()
-        [stuck] = await stuck_there(stage, frozen, 1, stream=False)
+        [stuck] = await stuck_there(stage, frozen)
         [trip] = stage.app.relay.trips
         task = trip.task
         assert task is not None
@@ -162,7 +169,7 @@ async def test_budget_is_spent_only_by_what_moves() -> None:
         max_in_flight=(8, 1), queue={"max_waiting": 0}, retries={"reserve": 1, "max_ratio": 0.0}, b=held
     ) as (stage, frozen, _):
         frozen.moves.clear()
-        [stuck] = await stuck_there(stage, frozen, 1, stream=False)
+        [stuck] = await stuck_there(stage, frozen)
         await until(lambda: stage.app.desk.backend(Role.SPECULATIVE).silent, what="its silence")
         full = asyncio.create_task(stage.ask())
         await until(lambda: held.ids, what="the other engine being full")
