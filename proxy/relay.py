@@ -61,5 +61,5 @@ class Relay(Means):
         trips = {trip.task: trip for trip in self.trips}
         for wait in waits:
             trip = trips.get(wait.task)
-            if trip is not None and trip.leaves(backend):
+            if trip is not None and not wait.has_come() and trip.leaves(backend):
                 wait.forsake()

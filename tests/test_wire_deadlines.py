@@ -115,7 +115,8 @@ async def test_unheard_are_the_present_waits_of_every_limit_of_which_nothing_has
     heads = [asyncio.get_running_loop().create_future() for _ in range(2)]
     waits[3].come, waits[4].come = (head.done for head in heads)
     heads[1].set_result(None)  # its task has not been told yet
-    assert list(deadlines.unheard()) == [waits[3], waits[2]]
+    assert list(deadlines.unheard()) == [waits[3], waits[2], waits[4]]
+    assert [wait.has_come() for wait in deadlines.unheard()] == [False, False, True]
     for wait in (waits[0], *waits[2:]):
         wait.close()
     assert list(deadlines.unheard()) == []

@@ -165,10 +165,9 @@ async def test_dropped_backend_is_watched_until_no_request_waits_there_for_its_a
     assert task is not None
     async with FakeEngine(role="baseline") as other:
         with rig.pair.line(rig.desk.backend(Role.BASELINE)) as line:
+            wait = Wait(line.upstream.deadlines[30.0], task)
             rig.swap(other.url)
             rig.pair.connect(rig.rules)
-            assert watching(Role.BASELINE), "a request may be on its way there"
-            wait = Wait(line.upstream.deadlines[30.0], task)
             rig.clock.now_s += module.RETIRE_AFTER_S
             await asyncio.sleep(5 * module.RETIRE_LOOK_S)  # sleeps: several looks find it waiting
             assert len(watching(Role.BASELINE)) == 2

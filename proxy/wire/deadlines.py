@@ -22,7 +22,7 @@ class Deadlines(dict[float, "Queue"]):
     def unheard(self) -> "Iterator[Wait]":
         """The present ones of which nothing has come yet; of those with one limit the first to begin first. They may be
         ended meanwhile."""
-        return (wait for queue in tuple(self.values()) for wait in tuple(queue.waits) if not wait.has_come())
+        return (wait for queue in tuple(self.values()) for wait in tuple(queue.waits) if not wait.heard)
 
 
 class Queue:

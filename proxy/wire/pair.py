@@ -92,20 +92,18 @@ class Line:
         self._dropped_at_s = now_s
         if watched:
             self._look_away()
+        self.watch_while_needed()
 
     def is_over(self, now_s: float) -> bool:
         """Whether the line was dropped and nobody uses it or is about to."""
-        return not self.users and self._is_left(now_s)
+        since_s = self._dropped_at_s
+        return since_s is not None and not self.users and now_s - since_s >= RETIRE_AFTER_S
 
-    def watch_while_needed(self, now_s: float) -> None:
+    def watch_while_needed(self) -> None:
         """Stop watching a dropped backend on which no request waits for its answer to begin: those that do go to the
         other one when it stands still, and what says so is its probes. Streams may run on for as long as they like."""
-        if self._is_left(now_s) and next(self.upstream.deadlines.unheard(), None) is None:
+        if next(self.upstream.deadlines.unheard(), None) is None:
             self._look_away()
-
-    def _is_left(self, now_s: float) -> bool:
-        since_s = self._dropped_at_s
-        return since_s is not None and now_s - since_s >= RETIRE_AFTER_S
 
     def _look_away(self) -> None:
         for task in self._tasks:
@@ -170,7 +168,7 @@ class Pair:
     async def _sweep(self) -> None:
         while self._retired:
             for line in tuple(self._retired):
-                line.watch_while_needed(self._desk.clock())
+                line.watch_while_needed()
                 if line.is_over(self._desk.clock()):
                     await line.stop()
                     self._retired.remove(line)

@@ -15,7 +15,6 @@ from fakes.until import until
 from proxy import config
 from proxy.config import Settings
 from proxy.model import Role
-from proxy.wire import pair
 
 # ---------------------------------------------------------------- what is taken over
 
@@ -49,10 +48,9 @@ async def test_a_backend_of_another_address_gets_what_is_new_and_the_old_one_fin
         assert (await (await stage.admin.get("/status")).json())["dropped_in_flight"] == {}
 
 
-async def test_a_dropped_backend_is_soon_asked_nothing_more_even_while_its_streams_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_dropped_backend_is_asked_nothing_more_even_while_its_streams_run(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(pair, "RETIRE_AFTER_S", 0.2)
     async with Engine() as c, crowded(tmp_path, 2) as (stage, _, a, _b):
         stage.change(backends={SPECULATIVE: {"url": c.url}})
         assert (await stage.reload())[0] == 200
