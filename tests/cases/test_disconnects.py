@@ -9,6 +9,7 @@ from fakes.failing import (
     CHAT,
     EITHER_ROLE,
     EVERY_FORM,
+    EVERY_STREAM,
     FORMS,
     PLAIN_CHAT,
     STREAMING,
@@ -25,7 +26,7 @@ from fakes.stage import Stage, staged
 from fakes.until import until
 
 from proxy import tasks
-from proxy.model import Outcome, Role
+from proxy.model import Dialect, Outcome, Role
 
 ANSWER_AFTER_S = 20.0
 TOKEN_EVERY_S = 0.2
@@ -122,6 +123,36 @@ async def test_h1_engines_connection_closes_within_a_second_of_the_client_leavin
         assert not engine.finished and not stage.b.requests
         await stage.ended_one()
         assert stage.in_flight == 0
+
+
+@EVERY_STREAM
+@LEAVE
+@pytest.mark.parametrize("comment", [b"", b": prefilling\n\n"], ids=["head", "comment"])
+@leaping
+async def test_h1_engine_stops_for_a_client_that_leaves_before_the_first_token(
+    form: Form, leave: Leave, comment: bytes
+) -> None:
+    """Its head has come, or a sign of life: engines send these before the prefill."""
+    began = asyncio.Event()
+
+    async def prefill(exchange: Exchange) -> None:
+        await exchange.stream_head(form.sample.content_type)
+        if comment and form.sample.dialect is not Dialect.OLLAMA:  # lines of JSON know no comment
+            await exchange.chunk(comment)
+        began.set()
+        await exchange.gone()
+
+    async with staged(a=prefill, health=UNPROBED) as stage, RawClient(stage.app.port) as client:
+        await client.send(form.request())
+        await began.wait()
+        await asyncio.sleep(1.0)
+        left_at_s = passed_s()
+        leave(client)
+        await until(lambda: not stage.a.open, what="the engine's connection closing")
+        assert passed_s() - left_at_s <= NOTICED_S
+        assert not stage.b.requests
+        assert (await stage.ended_one()).outcome in (Outcome.CLIENT_GONE_WAITING, Outcome.CLIENT_GONE_IN_STREAM)
+        assert metric(stage, "failures_total") == 0
 
 
 @VERSION

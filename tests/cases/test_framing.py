@@ -47,7 +47,8 @@ data: {"choices":[{"index":0,"delta":{"content":"TEXT"},"finish_reason":null}]}
 
 data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop"}]}
 
-data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":42,"total_tokens":47}}
+data: {"choices":[],
+data: "usage":{"prompt_tokens":5,"completion_tokens":42,"total_tokens":47}}
 
 data: [DONE]
 
@@ -193,6 +194,8 @@ async def test_h2_what_cannot_be_read_never_makes_a_stream_fail(poison: bytes, p
 
 COMMENTS = [b":\n", b":\n\n", b": ping\n", b": ping\n\n", b": ping - 2026-01-01\r\n\r\n", b":\r\r"]
 COMMENT = pytest.mark.parametrize("comment", COMMENTS, ids=repr)
+# Longer than anybody's idle limit that pings would be there for, and shorter than our own.
+SILENCE_S = 250.0
 SPEAKS_SSE = pytest.mark.parametrize("sample", EVENTS, ids=lambda sample: sample.dialect.value)
 
 
@@ -228,6 +231,7 @@ async def test_h3_comment_arrives_while_the_engine_has_nothing_to_say(sample: Sa
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @pytest.mark.parametrize("stream_it", [True, False], ids=["stream", "plain"])
+@leaping
 async def test_h3_nothing_is_said_before_the_status_is_known(stream_it: bool, version: str) -> None:
     answering = asyncio.Event()
 
@@ -239,11 +243,35 @@ async def test_h3_nothing_is_said_before_the_status_is_known(stream_it: bool, ve
         early = asyncio.ensure_future(client.reader.readexactly(1))
         await client.send(request(body=chat(stream=stream_it), version=version))
         await until(lambda: stage.a.requests, what="the engine asked")
-        await asyncio.sleep(0.3)  # sleeps: a silence, in which nothing may come
+        await asyncio.sleep(SILENCE_S)
         assert not early.done()
         answering.set()
         said = await early + await client.reader.readuntil(b"}}")
         assert said.startswith(b"HTTP/" + version.encode() + b" 422 ") and said.endswith(b'{"error":{"message":"no"}}')
+
+
+@DIALECT
+@pytest.mark.parametrize("begun", [b"", b": working\n\n"], ids=["head", "comment"])
+@leaping
+async def test_h3_nothing_is_added_to_a_stream_however_long_its_engine_says_nothing(
+    sample: Sample, begun: bytes
+) -> None:
+    """Before its first event, between two, and within one."""
+    if sample.dialect is Dialect.OLLAMA:
+        begun = b""  # lines of JSON know no comment
+    first, second, *others = sample.events
+    pieces = (begun, first[:9], first[9:], second, *others, sample.end)
+
+    async def slow(exchange: Exchange) -> None:
+        await exchange.stream_head(sample.content_type)
+        for piece in filter(None, pieces):
+            await exchange.chunk(piece)
+            await asyncio.sleep(SILENCE_S)
+        await exchange.end()
+
+    async with staged(a=slow, health={"interval_s": 300}) as stage:
+        said = await spoken(stage, sample.target, sample.body)
+        assert (said.body, said.whole) == (b"".join(pieces), True)
 
 
 async def sdk_texts(port: int) -> list[str | None]:

@@ -95,10 +95,11 @@ class Broken:
     asked: tuple[int, int] = (0, 0)
 
 
-async def broken(sample: Sample, death: Death, role: Role = Role.SPECULATIVE) -> Broken:
+async def broken(sample: Sample, death: Death, role: Role = Role.SPECULATIVE, *, half: bytes = b"") -> Broken:
+    """The five events, and `half` another one, which the client need not get."""
     seen, found = asyncio.Event(), Broken()
     events = five(sample)
-    die = dying(death, *events, content_type=sample.content_type, seen=seen)
+    die = dying(death, *events[:-1], events[-1] + half, content_type=sample.content_type, seen=seen)
     sections = {"timeouts": {"stall_s": IDLE_S}, "routing": {"policy": "pinned", "pin": role.value}}
     async with staged(a=die, b=die, **sections) as stage, RawClient(stage.app.port) as client:
         await client.send(request(sample.target, sample.body))
@@ -136,6 +137,18 @@ def counts_of(stage: Stage, role: Role, code: str) -> dict[str, float | None]:
 async def test_h5_five_events_pass_and_one_error_event_follows(sample: Sample, death: Death) -> None:
     """For a proper end without finish too: nothing says that such an answer is whole (decision 4)."""
     found = await broken(sample, death)
+    assert found.begun == b"".join(five(sample))
+    assert told_error(sample, found.rest)["message"]
+
+
+@DIALECT
+@DEATH
+@ON_ITS_LOOP
+async def test_h5_error_event_does_not_stand_inside_the_half_event_in_which_the_stream_broke(
+    sample: Sample, death: Death
+) -> None:
+    """The half of it comes with the end of the fifth; behind it the error would be a piece of its text."""
+    found = await broken(sample, death, half=sample.events[1][:-9])
     assert found.begun == b"".join(five(sample))
     assert told_error(sample, found.rest)["message"]
 
