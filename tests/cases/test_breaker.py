@@ -113,6 +113,25 @@ async def test_h12_refusal_inside_a_200_counts_as_the_status_it_names(form: Form
         assert stage.circuit().state is expected
 
 
+@pytest.mark.parametrize("fault", [fail, reset])
+@EITHER_ROLE
+@STREAMING
+@leaping
+async def test_h12_bad_request_over_which_one_engine_stumbles_is_no_failure_where_the_other_calls_it_wrong(
+    fault: Script, role: Role, stream: bool
+) -> None:
+    async def stumbles(exchange: Exchange) -> None:
+        await (fault if exchange.request.header("x-bad") else either)(exchange)
+
+    free = {"max_ratio": 1.0, "reserve": 1000}
+    second = marked(lambda: CLIENT_FAULTS[0])
+    async with staged(**scripts(role, stumbles, second), routing=pinned(role), retries=free, health=UNPROBED) as stage:
+        for _ in range(2 * MAX_FAILURES):
+            assert (await stage.ask("x-bad: yes", stream=stream)).status == 400
+        assert (stage.circuit(role).state, stage.circuit(role).failures) == (CircuitState.CLOSED, 0)
+        assert (await stage.ask(stream=stream)).header("x-crossover-backend") == role.value
+
+
 @pytest.mark.parametrize("code", CLIENT_FAULTS)
 @leaping
 async def test_h12_bad_request_neither_closes_nor_opens_a_half_open_circuit(code: str) -> None:

@@ -201,6 +201,54 @@ async def test_h15d_engine_that_moved_to_a_new_address_is_found_and_no_request_f
         await old.listen()
 
 
+@pytest.fixture
+def names_at_once(monkeypatch: pytest.MonkeyPatch) -> Names:
+    """The resolver of a loop that leaps."""
+    resolver = Names()
+    resolve_by(monkeypatch, resolver, threaded=False)
+    return resolver
+
+
+async def closing(exchange: Exchange) -> None:
+    """A whole answer, and a new connection for the next."""
+    await exchange.answer(b"{}", "200 OK", "connection: close")
+
+
+@leaping
+async def test_h15c_lookup_that_failed_is_forgotten_within_a_second(names_at_once: Names) -> None:
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        rules: dict[str, Any] = {"routing": pinned(A), "retries": NO_BUDGET, "health": UNPROBED}
+        async with running(settings(named(A, a), b.url, **rules)) as app:
+            app.desk.backend(A).health = app.desk.backend(B).health
+            assert (await ask(app.port, request(body=chat()))).header("x-crossover-reason") == "failover"
+            names_at_once.known["engine-a.test"] = "127.0.0.1"
+            await asyncio.sleep(1.0)
+            assert (await ask(app.port, request(body=chat()))).header("x-crossover-backend") == "speculative"
+
+
+@pytest.mark.parametrize(("script", "within_s"), [(closing, 1.0), (plain, 31.0)], ids=["new", "kept"])
+@leaping
+async def test_h15d_engine_that_moved_is_found_though_its_old_address_still_answers(
+    names_at_once: Names, script: Script, within_s: float
+) -> None:
+    """A request a second. A new connection looks its name up; one that is kept all the while is given up after thirty
+    seconds."""
+    names_at_once.known["engine-a.test"] = "127.0.0.1"
+    async with (
+        FakeEngine(role="baseline") as b,
+        FakeEngine(script=script) as old,
+        FakeEngine(host="127.0.0.2", port=old.port) as new,
+        running(settings(named(A, old), b.url, routing=pinned(A), health=UNPROBED)) as app,
+    ):
+        await ask(app.port, request(body=chat()))
+        names_at_once.known["engine-a.test"] = "127.0.0.2"
+        moved_at_s = passed_s()
+        while not new.requests:
+            assert passed_s() - moved_at_s <= within_s, "requests still go to the old address"
+            await asyncio.sleep(1.0)
+            assert (await ask(app.port, request(body=chat()))).status == 200
+
+
 # ---------------------------------------------------------------- H15 (e): both are gone
 
 

@@ -192,6 +192,21 @@ async def test_h6cd_kept_connections_of_both_engines_that_close_at_once_cost_one
         assert sent == ([["1", "1"], ["2"]] if role is Role.SPECULATIVE else [["2"], ["1", "1"]])
 
 
+@STREAMING
+@leaping
+async def test_h6e_prompt_that_is_sent_again_over_a_new_connection_is_counted_like_every_attempt(stream: bool) -> None:
+    async def closes_once(exchange: Exchange) -> None:
+        await (reset if len(stage.a.requests) == 2 else either)(exchange)
+
+    async with staged(a=closes_once, health=UNPROBED) as stage:
+        for _ in range(2):
+            assert (await stage.ask(stream=stream)).header("x-crossover-backend") == "speculative"
+        await until(lambda: len(stage.ended) == 2, what="the end of both")
+        assert attempts(stage) == (3, 0)
+        assert metric(stage, "attempts_total", role="speculative") == metric(stage, "attempts_total") == 3
+        assert metric(stage, "retries_total", role="speculative") == metric(stage, "retries_total") == 1
+
+
 @leaping
 async def test_h6c_prompt_on_a_kept_connection_that_closes_late_is_not_sent_there_again() -> None:
     """Closed at once it may have been stale; closed after two seconds the engine had the prompt all along."""

@@ -93,6 +93,23 @@ async def test_h20bc_answer_that_begins_late_arrives_from_the_engine_that_worked
         assert form.is_good(said) and not stage.b.requests
 
 
+@STREAMING
+@leaping
+async def test_h20bc_answer_on_a_connection_that_was_used_before_has_as_long(stream: bool) -> None:
+    """What closes idle connections does not take one for idle on which an answer is waited for."""
+    form = CHAT if stream else PLAIN_CHAT
+
+    async def slow(exchange: Exchange) -> None:
+        if len(stage.a.requests) > 1:
+            await asyncio.sleep(400.0)
+        await form.serve(exchange)
+
+    async with staged(a=slow, health=UNPROBED) as stage, RawClient(stage.app.port) as client:
+        for _ in range(2):
+            await client.send(form.request())
+            assert form.is_good(await client.answer())
+
+
 @leaping
 async def test_h20b_head_that_comes_at_once_does_not_shorten_the_wait_for_the_first_token() -> None:
     """Engines send the head of a stream before the prefill: the silence after it is the first byte's still."""

@@ -13,16 +13,19 @@ import uvloop
 LOOPS: tuple[Any, ...] = (uvloop.Loop, asyncio.BaseEventLoop)
 
 
-def resolve_by(monkeypatch: pytest.MonkeyPatch, getaddrinfo: Callable[..., Any]) -> None:
-    """Let `getaddrinfo` be the machine's own function for every loop, which is asked for names alone."""
+def resolve_by(monkeypatch: pytest.MonkeyPatch, getaddrinfo: Callable[..., Any], *, threaded: bool = True) -> None:
+    """Let `getaddrinfo` be the machine's own function for every loop, which is asked for names alone. Not `threaded`
+    where the loop leaps, which waits for no thread."""
     for loop in LOOPS:
-        monkeypatch.setattr(loop, "getaddrinfo", _asked(getaddrinfo, loop.getaddrinfo))
+        monkeypatch.setattr(loop, "getaddrinfo", _asked(getaddrinfo, loop.getaddrinfo, threaded=threaded))
 
 
-def _asked(getaddrinfo: Callable[..., Any], true: Callable[..., Any]) -> Callable[..., Any]:
+def _asked(getaddrinfo: Callable[..., Any], true: Callable[..., Any], *, threaded: bool) -> Callable[..., Any]:
     async def asked(loop: object, host: str, port: int, *, family: int = 0, **how: Any) -> Any:
         if _is_address(host):
             return await true(loop, host, port, family=family, **how)
+        if not threaded:
+            return getaddrinfo(host, port, family, socket.SOCK_STREAM)
         return await asyncio.to_thread(getaddrinfo, host, port, family, socket.SOCK_STREAM)
 
     return asked
