@@ -88,6 +88,7 @@ def nothing_is_left(storm: Storm) -> bool:
         not app.relay.trips
         and not app.admission.waiting
         and app.desk.snapshot().in_flight == 0
+        and app.reading().held_body_bytes == 0
         and all(engine.open == 0 for engine in storm.engines)
     )
 

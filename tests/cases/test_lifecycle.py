@@ -427,14 +427,17 @@ async def test_h33_unreadable_file_keeps_the_running_configuration_and_shows_it(
         await recovers(load)
 
 
-async def test_h33_good_change_beside_a_bad_one_is_not_taken_over_either(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", [{"timeouts": {"drain_s": "long"}}, {"listen": {"host": "127.0.0.2"}}], ids=str)
+async def test_h33_good_change_beside_a_bad_one_is_not_taken_over_either(
+    tmp_path: Path, bad: dict[str, dict[str, Any]]
+) -> None:
+    """Bad is also what is right and cannot change while the proxy runs."""
     async with Engine() as c, loaded(tmp_path, 5) as load:
-        mixed = load.changed(
-            routing={"leave_at": 33}, backends={SPECULATIVE: {"url": c.url}}, timeouts={"drain_s": "long"}
-        )
+        mixed = load.changed(routing={"leave_at": 3, "enter_at": 1}, backends={SPECULATIVE: {"url": c.url}}, **bad)
         before = await load.config()
         await load.reload(mixed, "config_rejected")
         assert await load.config() == before
+        assert await load.in_flight() == (5, 0)
         assert (await load.join(1), c.questions) == ([SPECULATIVE], 0)
 
 
