@@ -58,7 +58,13 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
         ),
         (
             present(speculative="down", baseline="circuit open"),
-            "No backend is eligible (speculative does not answer its probes and baseline has its circuit open), so",
+            "No backend serves (speculative does not answer its probes and baseline has its circuit open): new requests "
+            "are tried on both all the same.",
+        ),
+        (
+            present(Policy.MARGINAL, speculative="down", baseline="silent", next=BASELINE),
+            "No backend serves (speculative does not answer its probes and baseline gives no sign of life): new "
+            "requests are sent to baseline all the same, and wait there.",
         ),
         (
             present(speculative="draining", baseline="draining"),
@@ -171,6 +177,16 @@ def test_nothing_is_wrong_while_both_serve() -> None:
 )
 def test_each_trouble_has_its_code(state: Present, codes: list[str]) -> None:
     assert [each.code for each in troubles(state)] == codes
+
+
+def test_none_is_told_to_be_without_requests_while_they_are_tried_on_both() -> None:
+    told = [each.message for each in troubles(present(speculative="down", baseline="circuit open"))]
+    assert told[1:] == [
+        "Speculative is down: it does not answer its probes.",
+        "Baseline failed too many requests in a row (circuit open).",
+    ]
+    [alone] = troubles(present(speculative="down"))
+    assert alone.message == "Speculative is down: it does not answer its probes and gets no requests."
 
 
 @pytest.mark.parametrize("role", Role)

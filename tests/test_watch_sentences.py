@@ -6,6 +6,7 @@ import pytest
 from fakes.speeds import of_both
 
 from proxy.model import Change, ChangeKind, CircuitState, Demand, Placement, Policy, Regime, Role
+from proxy.routing.out import Out
 from proxy.routing.rules import Rules
 from proxy.watch.journal import MAX_ENTRIES, Entry, Journal
 from proxy.watch.sentences import KINDS, of_change
@@ -75,6 +76,31 @@ def test_a_change_is_told_in_words(kind: ChangeKind, role: Role | None, before: 
     assert words in entry.sentence
     assert (entry.kind, entry.role) == (KINDS[kind], role)
     assert (entry.numbers["before"], entry.numbers["after"]) == (before, after)
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "instead"),
+    [
+        (ChangeKind.HEALTH, "down", "so requests go to baseline."),
+        (ChangeKind.CIRCUIT, CircuitState.OPEN, "so it gets none for a while."),
+        (ChangeKind.DRAIN, "true", "it gets nothing new, what runs there goes on."),
+    ],
+)
+def test_requests_are_not_said_to_go_to_a_backend_that_serves_as_little(
+    kind: ChangeKind, after: str, instead: str
+) -> None:
+    change = Change(kind, SPECULATIVE, "before", after)
+    alone, down, silent = (
+        of_change(change, RULES, REGIME, (3, 9), 100.0, beside=beside).sentence
+        for beside in (None, Out.DOWN, Out.SILENT)
+    )
+    assert alone.endswith(instead)
+    assert down.endswith(
+        ", and baseline does not answer its probes: no backend serves, and requests are tried on both all the same."
+    )
+    assert silent.endswith(
+        ", and baseline gives no sign of life either: requests are sent there all the same, and wait."
+    )
 
 
 def test_every_kind_of_change_has_its_name() -> None:

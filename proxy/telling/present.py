@@ -42,6 +42,8 @@ def now(present: Present) -> str:
         told = _none(present)
     elif all(present.of(role).out == "silent" for role in ROLES):
         told, out = _NO_SIGN, list(ROLES)
+    elif out and _wish(present) is None and _lost(present, out[0]):
+        told, out = _sent_to_silence(present, out[0]), list(ROLES)
     elif out and _wish(present) is None:
         told = f"{_all_but_trials(present, out[0])} go to {out[0].other}, since {_state(present, out[0])}"
     elif not out and (silent := _silent(present)) is not None:
@@ -88,7 +90,17 @@ def _none(present: Present) -> str:
     if outs == {"draining"}:
         return "No backend takes requests: both are draining; those that come all the same are tried on both"
     both = " and ".join(_state(present, role) for role in ROLES)
-    return f"No backend is eligible ({both}), so requests are tried on both"
+    return f"No backend serves ({both}): new requests are tried on both all the same"
+
+
+def _lost(present: Present, role: Role) -> bool:
+    """Whether the backend beside one that takes nothing gives no sign of life."""
+    return present.of(role).out != "trial" and present.of(role.other).out == "silent"
+
+
+def _sent_to_silence(present: Present, role: Role) -> str:
+    both = f"{_state(present, role)} and {_state(present, role.other)}"
+    return f"No backend serves ({both}): new requests are sent to {role.other} all the same, and wait there"
 
 
 def _silent(present: Present) -> Role | None:

@@ -10,11 +10,12 @@ from proxy.model import ROLES, Role
 from proxy.telling.figures import count, title
 from proxy.telling.state import Present
 
+# The code of each, what is so, and what follows: that is left out where no backend serves, and follows of none.
 _MEANS = {
-    "draining": ("drained", "is drained: an operator keeps new requests from it"),
-    "down": ("down", "is down: it does not answer its probes and gets no requests"),
-    "circuit open": ("circuit_open", "failed too many requests in a row and gets none for a while (circuit open)"),
-    "trial": ("circuit_open", "failed too many requests in a row and gets single trial ones (circuit half open)"),
+    "draining": ("drained", "is drained by an operator", ", who keeps new requests from it"),
+    "down": ("down", "is down: it does not answer its probes", " and gets no requests"),
+    "circuit open": ("circuit_open", "failed too many requests in a row (circuit open)", " and gets none for a while"),
+    "trial": ("circuit_open", "failed too many requests in a row (circuit half open)", " and gets single trial ones"),
 }
 _STOPPING = {
     "starting": "the proxy is starting and takes no requests yet",
@@ -38,12 +39,13 @@ def troubles(present: Present) -> list[Trouble]:
     if present.phase in _STOPPING:
         found.append(Trouble("not_ready", f"{_STOPPING[present.phase]}."))
     outs = {role: present.of(role).out for role in ROLES}
-    if all(out in _MEANS and out != "trial" for out in outs.values()):
+    nowhere = all(out in _MEANS and out != "trial" for out in outs.values())
+    if nowhere:
         message = "no backend is eligible: /ready answers 503, and requests that come all the same are tried on both."
         found.append(Trouble("not_ready", message))
     if not present.room:
         found.append(_no_room(present))
-    found += [_out(role, out) for role, out in outs.items() if out in _MEANS]
+    found += [_out(role, out, nowhere=nowhere) for role, out in outs.items() if out in _MEANS]
     return found
 
 
@@ -54,6 +56,6 @@ def _no_room(present: Present) -> Trouble:
     return Trouble("waiting", f"new requests wait: there is no room, and {waits} for it.", severe=False)
 
 
-def _out(role: Role, out: str | None) -> Trouble:
-    code, means = _MEANS[out or ""]
-    return Trouble(code, f"{title(role)} {means}.", severe=code != "drained")
+def _out(role: Role, out: str | None, *, nowhere: bool) -> Trouble:
+    code, what, then = _MEANS[out or ""]
+    return Trouble(code, f"{title(role)} {what}{'' if nowhere else then}.", severe=code != "drained")

@@ -2,7 +2,9 @@
 
 from proxy.model import Change, ChangeKind, CircuitState, Policy, Regime, Role
 from proxy.routing import consolidate
+from proxy.routing.out import Out
 from proxy.routing.rules import Rules
+from proxy.telling import why_out
 from proxy.watch.journal import Entry
 
 # What the journal calls each change.
@@ -17,10 +19,18 @@ KINDS = {
 
 
 def of_change(
-    change: Change, rules: Rules, regime: Regime, in_flight: tuple[int, int], at_s: float, *, trial: bool = False
+    change: Change,
+    rules: Rules,
+    regime: Regime,
+    in_flight: tuple[int, int],
+    at_s: float,
+    *,
+    trial: bool = False,
+    beside: Out | None = None,
 ) -> Entry:
     """The entry of one change. `regime` is the one in force after it, `trial` whether its role has the favour to show
-    how fast it is; `in_flight` speculative first."""
+    how fast it is; `in_flight` speculative first. `beside` says why the other backend serves no better than one that
+    goes out of service; None where it serves."""
     numbers: dict[str, str | float | None] = {
         "before": str(change.before),
         "after": str(change.after),
@@ -36,7 +46,7 @@ def of_change(
         }
         sentence = _tried(regime) if trial else _regime(rules, regime, in_flight)
     else:
-        sentence = _TOLD[change.kind](change)
+        sentence = _TOLD[change.kind](change, beside)
     return Entry(at_s, KINDS[change.kind], change.role, sentence, numbers)
 
 
@@ -78,38 +88,49 @@ def _lasting(regime: Regime) -> float:
     return demand.lasting_tok_s if demand.lasted_s else demand.tok_s
 
 
-def _circuit(change: Change) -> str:
+def _circuit(change: Change, beside: Out | None) -> str:
     name = _name(change.role)
     if change.after == CircuitState.OPEN:
-        return f"The circuit of {name.lower()} opened: its requests fail, so it gets none for a while."
+        then = "so it gets none for a while" if beside is None else _nor(change, beside)
+        return f"The circuit of {name.lower()} opened: its requests fail, {then}."
     if change.after == CircuitState.HALF_OPEN:
         return f"The circuit of {name.lower()} is half open: single requests test it."
     return f"The circuit of {name.lower()} closed: its requests succeed again."
 
 
-def _health(change: Change) -> str:
+def _health(change: Change, beside: Out | None) -> str:
     name = _name(change.role)
     if change.after == "up":
         return f"{name} answers" + (" again: it is up." if change.before == "down" else ": it is up.")
     if change.after == "down":
-        return f"{name} is down: it does not answer, so requests go to the other backend."
+        then = f"so requests go to {_other(change)}" if beside is None else _nor(change, beside)
+        return f"{name} is down: it does not answer, {then}."
     return f"The health of {name.lower()} is not known."
 
 
-def _pin(change: Change) -> str:
+def _nor(change: Change, beside: Out) -> str:
+    """What becomes of requests while a backend goes out of service beside one that serves as little."""
+    if beside is Out.SILENT:
+        return f"and {_other(change)} {why_out(beside)} either: requests are sent there all the same, and wait"
+    return f"and {_other(change)} {why_out(beside)}: no backend serves, and requests are tried on both all the same"
+
+
+def _pin(change: Change, _: Out | None) -> str:
     if change.role is None:
         return "An operator took the pin back: the policy decides again."
     return f"An operator pinned everything to {change.role}; the other is only its failover."
 
 
-def _drain(change: Change) -> str:
+def _drain(change: Change, beside: Out | None) -> str:
     name = _name(change.role)
+    if change.after == "true" and beside is not None:
+        return f"An operator drains {name.lower()}: what runs there goes on, {_nor(change, beside)}."
     if change.after == "true":
         return f"An operator drains {name.lower()}: it gets nothing new, what runs there goes on."
     return f"An operator took {name.lower()} back into service."
 
 
-def _learning(_: Change) -> str:
+def _learning(_: Change, beside: Out | None) -> str:
     return "What was learned of the speeds did harm and is put aside: routing goes by the curves as measured."
 
 
@@ -120,6 +141,10 @@ _TOLD = {
     ChangeKind.DRAIN: _drain,
     ChangeKind.LEARNING: _learning,
 }
+
+
+def _other(change: Change) -> str:
+    return "the other backend" if change.role is None else change.role.other.value
 
 
 def _name(role: Role | None) -> str:

@@ -14,6 +14,7 @@ from proxy.metrics import Metrics
 from proxy.model import Change, ChangeKind, CircuitState, DecisionRecord, EngineFacts, RequestFacts, Role
 from proxy.protocol.agreement import Disagreement
 from proxy.routing.out import Out
+from proxy.state.backend import Backend
 from proxy.telling import Trouble, why_out
 from proxy.watch import sentences, silence
 from proxy.watch.bursts import Bursts
@@ -92,7 +93,15 @@ class Watch:
         counts = first.book.in_flight, second.book.in_flight
         tried = None if desk.learning is None else desk.learning.tries.now
         trial = tried is not None and tried.role is change.role
-        self.journal.write(sentences.of_change(change, desk.rules, desk.regime, counts, desk.clock(), trial=trial))
+        beside = None if change.role is None else self._out(desk.backend(change.role.other))
+        self.journal.write(
+            sentences.of_change(change, desk.rules, desk.regime, counts, desk.clock(), trial=trial, beside=beside)
+        )
+
+    def _out(self, backend: Backend) -> Out | None:
+        """Why a backend serves nobody; None where it does."""
+        out = backend.out(self._desk.plan.breaker, self._desk.clock())
+        return Out.SILENT if out is None and backend.gives_nothing else out
 
     def note(self, kind: str, sentence: str, role: Role | None = None, **numbers: Number) -> None:
         """Note anything else."""
@@ -187,17 +196,25 @@ class Watch:
 
     def _look_who_is_eligible(self) -> None:
         desk = self._desk
-        now_s = desk.clock()
+        turned: list[Backend] = []
         for backend in desk.backends:
             # Trial requests are told by the circuit's own entries: they are no return.
             closed = backend.circuit.state is CircuitState.CLOSED
-            eligible = closed and backend.eligible(desk.plan.breaker, now_s)
+            eligible = closed and backend.eligible(desk.plan.breaker, desk.clock())
             before, self._eligible[backend.url] = self._eligible.get(backend.url), eligible
             if before is not None and before is not eligible:
-                name = backend.role.value.capitalize()
-                why = why_out(backend.out(desk.plan.breaker, now_s) or (None if closed else Out.CIRCUIT_OPEN))
-                what = "takes requests again" if eligible else f"takes no requests: it {why}"
-                self.note("eligible", f"{name} {what}.", backend.role, eligible=float(eligible))
+                turned.append(backend)
+        if turned and desk.snapshot().all_down:
+            both = " and ".join(f"{each.role} {why_out(self._out(each))}" for each in desk.backends)
+            one = turned[0].role if len(turned) == 1 else None
+            sentence = f"No backend serves: {both}. Requests are tried on both all the same."
+            self.note("eligible", sentence, one, eligible=0.0)
+            return
+        for backend in turned:
+            eligible = self._eligible[backend.url]
+            out = f"takes no requests: it {why_out(self._out(backend) or Out.CIRCUIT_OPEN)}"
+            what = "takes requests again" if eligible else out
+            self.note("eligible", f"{backend.role.value.capitalize()} {what}.", backend.role, eligible=float(eligible))
 
     def _look_who_is_silent(self) -> None:
         now_s, before = self._desk.clock(), self._silent

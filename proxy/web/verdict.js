@@ -58,13 +58,17 @@ function beside(context) {
   const band = context.band;
   if (!band) return null;
   const load = now < 0.5 ? "Nothing is in flight now" : `${figure(now)} ${now === 1 ? "is" : "are"} in flight now`;
+  // Where nothing is served there is nothing to choose between, and a count that only grows says nothing of the load.
+  if (!store.state.backends.some(serves)) return `${load}, and no backend serves: which one would be faster makes no difference until one does.`;
   if (now <= band.enter_at) return `${load}: below the crossover.`;
   if (now >= band.leave_at) return `${load}: above the crossover.`;
   return `${load}: within the crossover, where the two hardly differ.`;
 }
 
-/** Whether both take requests: beside one that is out nothing is shared out, and nothing is held against the other. */
-const both = () => store.state.backends.every(({ eligible, draining }) => eligible && !draining);
+const serves = ({ eligible, draining, silent }) => eligible && !draining && !silent;
+
+/** Whether both serve: beside one that is out nothing is shared out, and nothing is held against the other. */
+const both = () => store.state.backends.every(serves);
 
 /** Why requests go to the slower one too: the verdict alone would make a split look like a mistake. */
 function spared() {

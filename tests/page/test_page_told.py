@@ -79,6 +79,32 @@ async def test_the_headline_tells_first_that_neither_backend_gives_a_sign_of_lif
             assert await tab.run(card(role)) == "✕ Gives no sign of life (silent)"
 
 
+async def test_no_side_of_the_crossover_is_told_while_no_backend_serves(browser: Browser, tmp_path: Path) -> None:
+    curves = {"curves_file": str(write(tmp_path, measured()))}
+    async with shown(browser, routing=curves, health={"interval_s": 300}) as (stage, tab):
+        beside = text("verdict-more")
+        with stage.app.desk.ledger.open(stage.app.desk.backend(Role.BASELINE).book, 30):
+            turn(stage)
+            await tab.until(f"{beside}.includes('30 are in flight now: above the crossover.')")
+            for backend in stage.app.desk.backends:
+                stage.app.desk.observe_health(backend, Evidence.HIT)
+                stage.app.desk.listen(backend)
+                stage.app.desk.unanswered(backend)
+            turn(stage)
+            await tab.until(f"{beside}.includes('30 are in flight now, and no backend serves')")
+            for backend in stage.app.desk.backends:
+                for _ in range(3):
+                    stage.app.desk.observe_health(backend, Evidence.MISS)
+            turn(stage)
+            await tab.until(f"{text('now')}.startsWith('No backend serves')")
+            assert "the crossover" not in (await tab.run(beside))
+            backend = stage.app.desk.backend(Role.SPECULATIVE)
+            stage.app.desk.spoke(backend)
+            await until(lambda: stage.app.desk.observe_health(backend, Evidence.HIT) or backend.health.up)
+            turn(stage)
+            await tab.until(f"{beside}.includes('30 are in flight now: above the crossover.')")
+
+
 async def test_what_was_noted_just_before_the_page_opened_is_told_once(browser: Browser) -> None:
     async with staged() as stage, browser.tab() as tab:
         turn(stage)
