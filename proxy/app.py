@@ -71,7 +71,7 @@ class App:
         self.settings = settings
         self.logger = logger
         self.phase = Phase.STARTING
-        self.reload_failed = False
+        self.refused: tuple[str, ...] = ()  # what was wrong with the file at the last reload
         self.files = settings.sources.marks  # whose change asks for a reload
         self.disk = Disk(lambda said: logger.warning("disk_slow", message=said))
         self._source = source
@@ -223,7 +223,7 @@ class App:
         self._adopt(settings)
         for section, port in self._tls.items():
             port.context, port.handshake_s = contexts[section], settings.listen.head_timeout_s
-        mended, self.reload_failed = self.reload_failed, False
+        mended, self.refused = bool(self.refused), ()
         self.metrics.reloaded(accepted=True)
         self.logger.info("config_reloaded", changes=changes)
         told = "; ".join(changes) or "nothing has changed"
@@ -250,7 +250,7 @@ class App:
             connections=len(self._front.connections),
             held_body_bytes=self._bodies.held_bytes,
             ready=self.readiness().ready,
-            reload_failed=self.reload_failed,
+            reload_failed=bool(self.refused),
         )
 
     def status(self) -> dict[str, Any]:
@@ -268,7 +268,7 @@ class App:
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": self._learning(),
             "sentence": telling.now(now),
-            "troubles": [each._asdict() for each in self.watch.troubles(telling.troubles(now))],
+            "troubles": [each._asdict() for each in self.watch.troubles(telling.troubles(now, self.refused))],
             "verdict": config.sentences(sources.curves),
             "dropped_in_flight": self._dropped(),
             **{name: getattr(reading, name) for name in READING},
@@ -360,7 +360,7 @@ class App:
         return {book.name: book.in_flight for book in self.desk.ledger.books if book not in used}
 
     def _reject(self, problems: list[str]) -> tuple[bool, list[str]]:
-        self.reload_failed = True
+        self.refused = tuple(problems)
         self.metrics.reloaded(accepted=False)
         self.logger.error("config_rejected", problems=problems)
         more = f", and {count(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""

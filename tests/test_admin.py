@@ -303,8 +303,18 @@ async def test_a_reload_of_a_wrong_configuration_changes_nothing_and_tells_why(d
     assert status == 422
     assert told["reloaded"] is False
     assert "it is wrong; mend it" in told["problems"][0]
-    assert (await desk.get("/status"))[1]["reload_failed"] is True
+    seen = (await desk.get("/status"))[1]
+    assert seen["reload_failed"] is True
+    [trouble] = [each for each in seen["troubles"] if each["code"] == "reload_refused"]
+    assert trouble["message"] == (
+        "the changed configuration was refused, and the one before holds: crossover.yaml:3:1: routing: it is wrong; "
+        "mend it. Mend the file: once it is right it is taken over by itself."
+    )
+    assert trouble["severe"] is False
     assert (await desk.chat()).status == 200
+    desk.app._source = lambda: desk.app.settings
+    assert (await desk.post("/reload"))[0] == 200
+    assert (await desk.get("/status"))[1]["troubles"] == []
 
 
 async def test_a_reload_that_needs_a_restart_is_refused_with_the_key(desk: Desk) -> None:

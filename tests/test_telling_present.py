@@ -189,6 +189,17 @@ def test_none_is_told_to_be_without_requests_while_they_are_tried_on_both() -> N
     assert alone.message == "Speculative is down: it does not answer its probes and gets no requests."
 
 
+def test_a_refused_configuration_is_a_trouble_with_its_mend() -> None:
+    [one] = troubles(present(), ["crossover.yaml:3: no; mend: yes"])
+    assert (one.code, one.severe) == ("reload_refused", False)
+    assert ": crossover.yaml:3: no; mend: yes. Mend the file" in one.message
+    [several] = troubles(present(), ["first" + "x" * 10_000, "second", "third"])
+    assert "x ..., and 2 more problems. Mend the file" in several.message
+    assert len(several.message) < 700
+    codes = [each.code for each in troubles(present(speculative="down", baseline="draining"), ["no"])]
+    assert codes[:1] == ["not_ready"] and "reload_refused" in codes
+
+
 @pytest.mark.parametrize("role", Role)
 def test_both_roles_can_be_named(role: Role) -> None:
     assert f"All requests go to {role}" in now(present(pinned=role))

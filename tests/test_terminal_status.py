@@ -83,11 +83,17 @@ def test_the_page_has_what_a_person_wants_to_know_within_80_columns() -> None:
             "baseline now: agrees with measured (0.88x the time for a token)",
         ),
         ({"dropped_in_flight": {"http://c": 3, "http://d": 0}}, "http://c still has 3 sequences"),
-        ({"reload_failed": True}, "the configuration file was refused"),
     ],
 )
 def test_what_is_not_as_it_should_be_is_seen(changes: dict[str, Any], words: str) -> None:
     assert words in shown(**changes)
+
+
+def test_what_is_wrong_stands_above_the_backends() -> None:
+    trouble = {"code": "reload_refused", "message": "the changed configuration was refused", "severe": False}
+    text = shown(reload_failed=True, troubles=[trouble])
+    assert text.index("! the changed configuration was refused") < text.index("in flight  limit")
+    assert text.count("refused") == 1
 
 
 @pytest.mark.parametrize("absent", sorted(STATUS.keys() - {"phase", "ready", "policy", "backends"}))

@@ -42,10 +42,8 @@ def now(present: Present) -> str:
         told = _none(present)
     elif all(present.of(role).out == "silent" for role in ROLES):
         told, out = _NO_SIGN, list(ROLES)
-    elif out and _wish(present) is None and _lost(present, out[0]):
-        told, out = _sent_to_silence(present, out[0]), list(ROLES)
     elif out and _wish(present) is None:
-        told = f"{_all_but_trials(present, out[0])} go to {out[0].other}, since {_state(present, out[0])}"
+        told, out = _beside(present, out[0])
     elif not out and (silent := _silent(present)) is not None:
         told, out = f"New requests go to {silent.other}, since {_state(present, silent)}", [silent]
     else:
@@ -93,14 +91,15 @@ def _none(present: Present) -> str:
     return f"No backend serves ({both}): new requests are tried on both all the same"
 
 
-def _lost(present: Present, role: Role) -> bool:
-    """Whether the backend beside one that takes nothing gives no sign of life."""
-    return present.of(role).out != "trial" and present.of(role.other).out == "silent"
-
-
-def _sent_to_silence(present: Present, role: Role) -> str:
-    both = f"{_state(present, role)} and {_state(present, role.other)}"
-    return f"No backend serves ({both}): new requests are sent to {role.other} all the same, and wait there"
+def _beside(present: Present, role: Role) -> tuple[str, list[Role]]:
+    """Where requests go that `role` does not take, and of which backends that is all there is to say."""
+    other, why = role.other, _state(present, role)
+    if present.of(role).out == "trial":
+        return f"All but trial requests go to {other}, since {why}", [role]
+    if present.of(other).out == "silent":
+        told = f"No backend serves ({why} and {_state(present, other)}): new requests are sent to {other} all the same"
+        return f"{told}, and wait there", list(ROLES)
+    return f"All requests go to {other}, since {why}", [role]
 
 
 def _silent(present: Present) -> Role | None:
@@ -108,10 +107,6 @@ def _silent(present: Present) -> Role | None:
     if _wish(present) is not None:
         return None
     return next((role for role in ROLES if present.of(role).out == "silent" and not present.of(role.other).out), None)
-
-
-def _all_but_trials(present: Present, role: Role) -> str:
-    return "All but trial requests" if present.of(role).out == "trial" else "All requests"
 
 
 def _waits(waiting: int) -> str:

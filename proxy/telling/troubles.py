@@ -4,6 +4,7 @@ Warnings about how engines were started are elsewhere (protocol/agreement.py), a
 (watch/bursts.py).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from proxy.model import ROLES, Role
@@ -25,6 +26,10 @@ _STOPPING = {
 }
 
 
+# Of a problem with the configuration, which may quote paths of any length, so much is told; the log has all of it.
+MAX_CHARACTERS = 500
+
+
 class Trouble(NamedTuple):
     """One thing that is wrong: `code` of a closed set; `severe` where requests fail or wait for it, or may at once."""
 
@@ -33,8 +38,9 @@ class Trouble(NamedTuple):
     severe: bool = True
 
 
-def troubles(present: Present) -> list[Trouble]:
-    """All of them, the worst first; empty where every request is served where it should be."""
+def troubles(present: Present, refused: Sequence[str] = ()) -> list[Trouble]:
+    """All of them, the worst first; empty where every request is served where it should be. `refused` is what is wrong
+    with a changed configuration that was not taken over."""
     found: list[Trouble] = []
     if present.phase in _STOPPING:
         found.append(Trouble("not_ready", f"{_STOPPING[present.phase]}."))
@@ -45,8 +51,20 @@ def troubles(present: Present) -> list[Trouble]:
         found.append(Trouble("not_ready", message))
     if not present.room:
         found.append(_no_room(present))
+    if refused:
+        found.append(_refused(refused))
     found += [_out(role, out, nowhere=nowhere) for role, out in outs.items() if out in _MEANS]
     return found
+
+
+def _refused(problems: Sequence[str]) -> Trouble:
+    first = problems[0] if len(problems[0]) <= MAX_CHARACTERS else f"{problems[0][:MAX_CHARACTERS]} ..."
+    more = f", and {count(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
+    message = (
+        f"the changed configuration was refused, and the one before holds: {first}{more}. Mend the file: once it is "
+        "right it is taken over by itself."
+    )
+    return Trouble("reload_refused", message, severe=False)
 
 
 def _no_room(present: Present) -> Trouble:

@@ -91,8 +91,6 @@ def _notes(told: dict[str, Any]) -> list[tuple[str, str]]:
     notes += [
         ("dropped", f"{plain(url)} still has {counted(held, 'sequence')}") for url, held in dropped.items() if held
     ]
-    if told.get("reload_failed"):
-        notes.append(("warning", "the configuration file was refused and the one before holds; its log says why"))
     return notes
 
 

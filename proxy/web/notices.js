@@ -68,7 +68,6 @@ function notices() {
     ...[burst("refusals", "refused", "were refused"), burst("failures", "failures", "failed")].filter(Boolean).map(severe),
     ...troubles.filter((each) => !each.severe),
     ...(state.pinned ? [mild(`everything is pinned to ${state.pinned} by an operator.`)] : []),
-    ...(state.reload_failed ? [mild("the last reload was refused: Configuration, below, says what is wrong with the file.")] : []),
     ...state.backends.map(drift).filter(Boolean).map(mild),
     ...state.warnings.map((each) => mild(each.message)),
   ];

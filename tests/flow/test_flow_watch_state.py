@@ -119,6 +119,6 @@ async def test_requests_that_wait_are_in_the_state_of_the_next_turn() -> None:
 
 async def test_what_nothing_tells_of_is_in_the_state_five_turns_later() -> None:
     async with staged() as stage, reading(stage) as reader:
-        stage.app.reload_failed = True
+        stage.app.refused = ("crossover.yaml:3: it is wrong; mend it",)
         await reader.turns(EVERY_TURNS)
         assert reader.states[-1]["reload_failed"] is True

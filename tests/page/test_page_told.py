@@ -105,6 +105,16 @@ async def test_no_side_of_the_crossover_is_told_while_no_backend_serves(browser:
             await tab.until(f"{beside}.includes('30 are in flight now: above the crossover.')")
 
 
+async def test_a_configuration_that_was_refused_is_in_the_band_with_its_mend(browser: Browser) -> None:
+    async with shown(browser) as (stage, tab):
+        stage.app._reject(["crossover.yaml:3: it is wrong; mend: write it right"])
+        turn(stage)
+        await tab.until(f"{text('notice-lines')}.startsWith('! The changed configuration was refused')")
+        said = await tab.run(text("notice-lines"))
+        assert "crossover.yaml:3: it is wrong; mend: write it right" in said
+        assert said.count("refused") == 1
+
+
 async def test_what_was_noted_just_before_the_page_opened_is_told_once(browser: Browser) -> None:
     async with staged() as stage, browser.tab() as tab:
         turn(stage)
