@@ -80,7 +80,7 @@ class App:
         self.desk.on_change = self._changed
         self.desk.on_decision = self.metrics.decided
         self.admission = Admission(self.desk, queue_rules(settings))
-        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, self.status)
+        self.watch = Watch(self.desk, self.metrics, lambda: self.admission.waiting, self.status, lambda: self.relay)
         self.acquaintance = Acquaintance(self.desk, self.watch, logger, settings)
         self.pair = Pair(self.desk, self.acquaintance.met)
         self._bodies = Bodies(body_rules(settings))

@@ -6,20 +6,40 @@ What happens to one request is in trip.py.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from proxy.dispatch import Desk
+from proxy.dispatch import Assignment, Desk
 from proxy.hearing import Record
-from proxy.model import RequestFacts
+from proxy.model import RequestFacts, Traits
 from proxy.state.backend import Backend
 from proxy.wire.admission import Admission
 from proxy.wire.body import Bodies
 from proxy.wire.pair import Pair
-from proxy.wire.passage import Patience
+from proxy.wire.passage import Passage, Patience
+
+
+class Stage(NamedTuple):
+    """How far a request under way has come, for those who ask: since when it is here and since when its body is read
+    (monotonic seconds, None: it is not), whether its first attempt failed, the place that it has and the answer that is
+    passed on, None before there is one."""
+
+    request_id: str
+    route: str
+    traits: Traits
+    came_at_s: float
+    read_at_s: float | None
+    moved: bool
+    assignment: Assignment | None
+    passage: Passage | None
 
 
 class UnderWay(Protocol):
     """A request under way."""
+
+    @property
+    def stage(self) -> Stage:
+        """How far it has come."""
+        ...
 
     @property
     def task(self) -> "asyncio.Task[Any] | None":

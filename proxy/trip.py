@@ -22,7 +22,7 @@ from proxy.errors import (
     without_frames,
 )
 from proxy.hearing import Hearing, Trouble, unanswered
-from proxy.means import Means
+from proxy.means import Means, Stage
 from proxy.model import Decision, Dialect, Outcome, Reason, RequestFacts, Traits, Usage
 from proxy.protocol import headers, openai
 from proxy.protocol.routes import Route
@@ -118,6 +118,13 @@ class Trip:
     def task(self) -> "asyncio.Task[None] | None":
         """See UnderWay."""
         return self._request.client.task
+
+    @property
+    def stage(self) -> Stage:
+        """See UnderWay."""
+        read_s, moved = None if self._body is None else self._read_s, self._first_failure is not WELL
+        named = self._id, self._route.template, self._traits
+        return Stage(*named, self._arrived_s, read_s, moved, self._assignment, self._passage)
 
     def facts(self) -> RequestFacts:
         """What is known of the request; complete once `run` has returned. By name it would take twice as long."""

@@ -58,8 +58,8 @@ def test_every_state_is_one_sentence_without_raw_values(state: Present) -> None:
         ),
         (
             present(speculative="down", baseline="circuit open"),
-            "No backend serves (speculative does not answer its probes and baseline has its circuit open): new requests "
-            "are tried on both all the same.",
+            "No backend serves (speculative does not answer its probes and baseline has its circuit open): new "
+            "requests are tried on both all the same.",
         ),
         (
             present(Policy.MARGINAL, speculative="down", baseline="silent", next=BASELINE),

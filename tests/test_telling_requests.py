@@ -252,7 +252,7 @@ def test_one_that_left_a_backend_which_stood_still_is_told_as_that() -> None:
 
 
 def test_one_that_runs_is_said_to_run() -> None:
-    assert sentences([record(Reason.ROOM)], None)[-1].startswith("It still runs")
+    assert sentences([record(Reason.ROOM)], None)[-1] == "What it ended with is no longer remembered."
 
 
 def test_of_nothing_nothing_is_told() -> None:

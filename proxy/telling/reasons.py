@@ -12,8 +12,15 @@ from proxy.telling.figures import count, seconds, smooth, title
 
 # Reasons whose own sentence has the costs in it.
 _TELL_COSTS = (Reason.CHEAPER, Reason.PROBE, Reason.AFFINITY)
-# Reasons that say by themselves that the other backend was out.
-_TELL_OUT = (Reason.ONLY_ELIGIBLE, Reason.OTHER_FULL, Reason.SILENT, Reason.RAMPING, Reason.FULL)
+# Reasons that say by themselves that the other backend was out, or take no notice of it.
+_TELL_OUT = (
+    Reason.ONLY_ELIGIBLE,
+    Reason.OTHER_FULL,
+    Reason.SILENT,
+    Reason.RAMPING,
+    Reason.FULL,
+    Reason.ALL_DOWN,
+)
 _OUT_WORDS = {
     "draining": "an operator drains it",
     "down": "it does not answer its probes",

@@ -5,10 +5,11 @@ What a backend was asked and said is not here: no prompt, no body, and of a clie
 
 from collections.abc import Sequence
 
-from proxy.model import DecisionRecord, Reason, RequestFacts, Role
+from proxy.model import DecisionRecord, Reason, RequestFacts, Role, Traits
 from proxy.telling.endings import ending
 from proxy.telling.figures import count, seconds, title
 from proxy.telling.reasons import beside, why
+from proxy.telling.running import Running, standing
 
 # A shorter wait is the time that deciding takes.
 WAITED_S = 0.001
@@ -16,13 +17,18 @@ WAITED_S = 0.001
 _FAILED = {"backend_silent": "gave no sign of life any more, until it counted as down"}
 
 
-def sentences(records: Sequence[DecisionRecord], settled: RequestFacts | None) -> tuple[str, ...]:
+def sentences(
+    records: Sequence[DecisionRecord], settled: RequestFacts | None, running: Running | None = None
+) -> tuple[str, ...]:
     """What became of one request, for a person to read, in the order in which it happened.
 
     `records` are the decisions on it that are remembered, oldest first; of several requests with one id the last is
-    told. `settled` is what it ended with, None while it runs or where that is forgotten. Empty where nothing is known.
+    told. `settled` is what it ended with, None where that is forgotten, `running` where it stands while it runs. Empty
+    where nothing is known.
     """
     tried = _last(records)
+    if running is not None:
+        return _so_far(tried, running)
     if not tried and settled is None:
         return ()
     if not tried and settled is not None and settled.decision is not None:
@@ -31,8 +37,18 @@ def sentences(records: Sequence[DecisionRecord], settled: RequestFacts | None) -
     for number, record in enumerate(tried):
         told += _attempt(record, settled, tried[number - 1].decision.role if number else None)
     if settled is None:
-        return (*told, "It still runs, or what it ended with is no longer remembered.")
+        return (*told, "What it ended with is no longer remembered.")
     return (*told, *_waits(settled, len(tried)), *ending(settled))
+
+
+def _so_far(tried: Sequence[DecisionRecord], running: Running) -> tuple[str, ...]:
+    """What is known of one that runs: what is remembered of an earlier one of its id is not its own."""
+    if running.role is None and not running.moved:
+        tried = ()
+    told = [_whole(running.route, running.traits)]
+    for number, record in enumerate(tried):
+        told += _attempt(record, None, tried[number - 1].decision.role if number else None)
+    return (*told, *standing(running))
 
 
 def _last(records: Sequence[DecisionRecord]) -> tuple[DecisionRecord, ...]:
@@ -51,17 +67,17 @@ def _from(settled: RequestFacts) -> DecisionRecord:
 
 
 def _asked(tried: Sequence[DecisionRecord], settled: RequestFacts | None) -> str:
-    route, weight = (tried[0].route, tried[0].weight) if tried else ("", 0)
     if settled is not None:
-        route, weight = settled.route, settled.traits.weight
-    said = f"The request asked {route} for {count(weight, 'sequence')}"
-    if settled is None:
-        return f"{said}."
-    traits = settled.traits
+        return _whole(settled.route, settled.traits)
+    return f"The request asked {tried[0].route} for {count(tried[0].weight, 'sequence')}."
+
+
+def _whole(route: str, traits: Traits) -> str:
+    said = f"The request asked {route} for {count(traits.weight, 'sequence')}"
     if traits.stream:
         said += " as a stream"
     if traits.max_tokens is not None:
-        said += f", of at most {count(traits.max_tokens, 'token')}" + (" each" if weight > 1 else "")
+        said += f", of at most {count(traits.max_tokens, 'token')}" + (" each" if traits.weight > 1 else "")
     return f"{said}; its body had {count(traits.prompt_bytes, 'byte')}."
 
 

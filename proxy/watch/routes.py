@@ -10,7 +10,7 @@ from aiohttp import web
 
 from proxy.model import DecisionRecord, RequestFacts
 from proxy.state.settled import MAX_REMEMBERED
-from proxy.telling import sentences
+from proxy.telling import Running, sentences
 from proxy.watch.history import COLUMNS, STEP_S, row
 from proxy.watch.json_text import json_text
 from proxy.watch.remembered import of_request, told_decision, told_facts, told_failure
@@ -23,8 +23,8 @@ MAX_EVENTS = 500
 MAX_OF_ONE = 20
 # So much of an id `crossover top` shows; of less, the next request may begin alike.
 LEAST_CHARS = 8
-# The id of one request, the decisions on it with their unix seconds, and what it ended with.
-Found = tuple[str, list[tuple[float, DecisionRecord]], RequestFacts | None]
+# The id of one request, the decisions on it with their unix seconds, what it ended with, and where it stands.
+Found = tuple[str, list[tuple[float, DecisionRecord]], RequestFacts | None, Running | None]
 UNKNOWN = (
     f"no request of this id is remembered; the latest {MAX_REMEMBERED:,} are: look at x-request-id in its answer, or "
     "for older ones into the log"
@@ -110,20 +110,26 @@ class Views:
         """The request of an id, or of the beginning of one that is remembered; else why there is none."""
         watch = self._watch()
         recent = watch.decisions()
-        decisions, facts = of_request(asked, recent), watch.settled(asked)
-        if decisions or facts is not None:
-            return asked, decisions[-MAX_OF_ONE:], facts
+        decisions, facts, running = of_request(asked, recent), watch.settled(asked), watch.running(asked)
+        if decisions or facts is not None or running is not None:
+            return asked, decisions[-MAX_OF_ONE:], facts if running is None else None, running
         beginning = {record.request_id for _, record in recent if record.request_id.startswith(asked)}
+        beginning |= watch.running_ids(asked)
         if len(beginning) != 1 or len(asked) < LEAST_CHARS:
             return SEVERAL if beginning else UNKNOWN
         [request_id] = beginning
-        return request_id, of_request(request_id, recent)[-MAX_OF_ONE:], watch.settled(request_id)
+        return self._found(request_id)
 
 
-def _told(request_id: str, decisions: list[tuple[float, DecisionRecord]], facts: RequestFacts | None) -> dict[str, Any]:
+def _told(
+    request_id: str,
+    decisions: list[tuple[float, DecisionRecord]],
+    facts: RequestFacts | None,
+    running: Running | None,
+) -> dict[str, Any]:
     return {
         "request_id": request_id,
-        "sentences": sentences([record for _, record in decisions], facts),
+        "sentences": sentences([record for _, record in decisions], facts, running),
         "decisions": [told_decision(at_s, record) for at_s, record in decisions],
         "settled": None if facts is None else told_facts(facts),
     }

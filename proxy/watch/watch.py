@@ -10,29 +10,36 @@ from typing import Any
 
 from proxy import tasks
 from proxy.dispatch import Desk
+from proxy.means import Means
 from proxy.metrics import Metrics
 from proxy.model import Change, ChangeKind, CircuitState, DecisionRecord, EngineFacts, RequestFacts, Role
 from proxy.protocol.agreement import Disagreement
 from proxy.routing.out import Out
 from proxy.state.backend import Backend
-from proxy.telling import Trouble, why_out
-from proxy.watch import sentences, silence
+from proxy.telling import Running, Trouble, why_out
+from proxy.watch import sentences, silence, under_way
 from proxy.watch.bursts import Bursts
 from proxy.watch.due import Due
 from proxy.watch.history import STEP_S, History, Sample, row
 from proxy.watch.journal import Entry, Journal, Number
 from proxy.watch.remembered import told_decision
 from proxy.watch.stream import Stream, event
+from proxy.watch.under_way import out_of
 
 # Decisions that a turn shows; beyond some twenty a second nobody can read them, and they are counted.
 MAX_SHOWN = 20
 
 
 class Watch:
-    """What operators see of one proxy. `status` is the status as JSON tells it."""
+    """What operators see of one proxy. `status` is the status as JSON tells it, `means` has the requests under way."""
 
     def __init__(
-        self, desk: Desk, metrics: Metrics, waiting: Callable[[], int], status: Callable[[], dict[str, Any]]
+        self,
+        desk: Desk,
+        metrics: Metrics,
+        waiting: Callable[[], int],
+        status: Callable[[], dict[str, Any]],
+        means: Callable[[], Means],
     ) -> None:
         self.history = History(desk, metrics.totals, waiting)
         self.journal = Journal()
@@ -40,6 +47,7 @@ class Watch:
         self.stream = Stream()
         self._desk = desk
         self._status = status
+        self._means = means
         self._keeper: asyncio.Task[None] | None = None
         self._eligible: dict[str, bool] = {}
         self._silent: set[str] = set()  # urls
@@ -93,15 +101,10 @@ class Watch:
         counts = first.book.in_flight, second.book.in_flight
         tried = None if desk.learning is None else desk.learning.tries.now
         trial = tried is not None and tried.role is change.role
-        beside = None if change.role is None else self._out(desk.backend(change.role.other))
+        beside = None if change.role is None else out_of(desk, desk.backend(change.role.other))
         self.journal.write(
             sentences.of_change(change, desk.rules, desk.regime, counts, desk.clock(), trial=trial, beside=beside)
         )
-
-    def _out(self, backend: Backend) -> Out | None:
-        """Why a backend serves nobody; None where it does."""
-        out = backend.out(self._desk.plan.breaker, self._desk.clock())
-        return Out.SILENT if out is None and backend.gives_nothing else out
 
     def note(self, kind: str, sentence: str, role: Role | None = None, **numbers: Number) -> None:
         """Note anything else."""
@@ -148,6 +151,14 @@ class Watch:
         """What a request ended with, while that is remembered."""
         found = self._desk.settled.of(request_id)
         return None if found is None else found.facts
+
+    def running(self, request_id: str) -> Running | None:
+        """Where a request stands that still runs; None where none of this id does."""
+        return under_way.of_id(self._means(), request_id)
+
+    def running_ids(self, begin: str) -> set[str]:
+        """The ids of requests that still run which begin so."""
+        return under_way.beginning(self._means(), begin)
 
     def failed(self, limit: int) -> list[tuple[float, RequestFacts]]:
         """The latest requests that failed with the unix seconds of their ends, newest first."""
@@ -205,14 +216,14 @@ class Watch:
             if before is not None and before is not eligible:
                 turned.append(backend)
         if turned and desk.snapshot().all_down:
-            both = " and ".join(f"{each.role} {why_out(self._out(each))}" for each in desk.backends)
+            both = " and ".join(f"{each.role} {why_out(out_of(desk, each))}" for each in desk.backends)
             one = turned[0].role if len(turned) == 1 else None
             sentence = f"No backend serves: {both}. Requests are tried on both all the same."
             self.note("eligible", sentence, one, eligible=0.0)
             return
         for backend in turned:
             eligible = self._eligible[backend.url]
-            out = f"takes no requests: it {why_out(self._out(backend) or Out.CIRCUIT_OPEN)}"
+            out = f"takes no requests: it {why_out(out_of(desk, backend) or Out.CIRCUIT_OPEN)}"
             what = "takes requests again" if eligible else out
             self.note("eligible", f"{backend.role.value.capitalize()} {what}.", backend.role, eligible=float(eligible))
 

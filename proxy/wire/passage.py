@@ -167,6 +167,11 @@ class Passage:
         """Whether the engine reported an error inside its stream."""
         return self._scanner is not None and self._scanner.error is not None
 
+    @property
+    def heard_at_s(self) -> float | None:
+        """When its newest data came; None before any, of which a head and pings are none."""
+        return self._heard_s() if self._begun else None
+
     def ttft_s(self, since_s: float) -> float | None:
         """Seconds from `since_s` to the first content written; None before it, and for plain answers."""
         return None if self._first_s is None else self._first_s - since_s

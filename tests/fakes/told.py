@@ -16,7 +16,7 @@ from proxy.model import (
     Traits,
     Usage,
 )
-from proxy.telling import Favour, Lately, Present, Side
+from proxy.telling import Favour, Lately, Present, Running, Side
 
 ODD = (float("inf"), float("nan"))
 COUNTS = st.integers(0, 100_000)
@@ -123,4 +123,25 @@ PRESENTS = st.builds(
     costs=st.none() | COSTS,
     tokens=st.floats(1, 1e6),
     learning_suspended=st.booleans(),
+)
+RUNNINGS = st.builds(
+    Running,
+    route=st.just("/v1/chat/completions"),
+    traits=TRAITS,
+    read_s=st.none() | SECONDS,
+    role=st.none() | st.sampled_from(Role),
+    here_s=SECONDS,
+    moved=st.booleans(),
+    tied=st.booleans(),
+    begun=st.booleans(),
+    heard_s=st.none() | SECONDS,
+    held_up=st.booleans(),
+    in_flight=COUNTS,
+    out=OUT,
+    silent_s=st.none() | SECONDS,
+    pace_s=st.none() | SECONDS,
+    beside=OUT,
+    limit=st.sampled_from(("timeouts.first_byte_s", "timeouts.stall_s")),
+    limit_s=SECONDS,
+    max_wait_s=SECONDS,
 )
