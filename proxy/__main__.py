@@ -12,6 +12,7 @@ from proxy.errors import ConfigError
 from proxy.model import Placement, Policy
 
 OK, FAILED = 0, 1
+MAX_PORT = 65535
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,6 +59,14 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number; mend: write one, such as 0.5") from error
 
 
+def port_number(text: str) -> int:
+    """A port of this machine. Raises ArgumentTypeError, with the range and the mend."""
+    if not 0 <= (number := _whole(text)) <= MAX_PORT:
+        mend = f"mend: write one from 0 (a free one) to {MAX_PORT}, such as 8000"
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; {mend}")
+    return number
+
+
 def _above_zero(text: str) -> float:
     if not 0.0 < (number := _number(text)) < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0; mend: write one, such as 0.5 or 2")
@@ -87,8 +96,8 @@ def _add_serve(commands: Any) -> None:
     serve = commands.add_parser("serve", help="serve; without CONFIG in front of two embedded engines")
     serve.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file; see config/crossover.yaml")
     serve.add_argument("--host", help="overrides listen.host; the demo's is 127.0.0.1, this machine alone")
-    serve.add_argument("--port", type=int, help="overrides listen.port")
-    serve.add_argument("--admin-port", type=int, help="overrides admin.port")
+    serve.add_argument("--port", type=port_number, help="overrides listen.port")
+    serve.add_argument("--admin-port", type=port_number, help="overrides admin.port")
     serve.add_argument("--log-format", choices=("json", "text"), help="overrides log.format")
     serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log.level")
     demo = serve.add_argument_group("without CONFIG: the demo")

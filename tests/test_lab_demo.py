@@ -1,8 +1,10 @@
 """The demo's settings follow its curve, and its engines' very speeds lie in the file that they name."""
 
 import re
+import shlex
 import signal
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
@@ -15,6 +17,7 @@ from fakes.until import until
 from proxy.config import override
 from proxy.config.views import beside_defaults
 from proxy.errors import ConfigError
+from proxy.lab import engine_options
 from proxy.lab.demo import Demo
 from proxy.model import ROLES, Placement, Policy, Role
 
@@ -187,4 +190,9 @@ async def test_an_engine_that_dies_is_told_of_on_the_demos_terminal_and_one_that
     )
     assert found is not None and int(found[2]) == killed.pid
     port = demo._ports[Role(found[1])]
-    assert found[3].endswith(f"engine --role {found[1]} --curve {demo._name} --port {port}")
+    again = shlex.split(found[3])[2:]  # behind the program and `engine`
+    parser = ArgumentParser()
+    engine_options.add_arguments(parser)
+    restarted = parser.parse_args(again)
+    assert (restarted.role, restarted.curve, restarted.port) == (found[1], demo._name, port)
+    assert (restarted.max_running_requests, restarted.time_scale) == (256, 0.05)

@@ -74,8 +74,8 @@ def test_one_that_has_a_place_is_told_with_its_backend(now: Running) -> None:
             streaming(heard_s=0.4, pace_s=0.08, in_flight=12),
             [
                 "Its answer comes from speculative, where it was sent 23 s ago; the latest came just now.",
-                "Speculative answers its probes and has 12 sequences in flight now, with which by the measured speeds a "
-                "token takes 0.08 s.",
+                "Speculative answers its probes and has 12 sequences in flight now, with which by the measured speeds "
+                "a token takes 0.08 s.",
             ],
         ),
         (

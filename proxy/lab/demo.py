@@ -4,6 +4,7 @@ The engines are in embedded.py. They end with this process, however it ends: eac
 """
 
 import asyncio
+import shlex
 import shutil
 import subprocess
 import sys
@@ -174,12 +175,15 @@ log: {{format: text, level: error}}
         """Where nothing is pinned the file says nothing of it."""
         return f"  pin: {self._pin}\n" if self.policy is Policy.PINNED else ""
 
+    def _asked(self, *which: str) -> tuple[str, ...]:
+        """What an engine is asked for, whoever starts it: one that is started anew is to be no other."""
+        limits = ("--time-scale", str(self._time_scale), "--max-running-requests", str(MAX_RUNNING))
+        return (*which, "--curve", self._name, *limits)
+
     async def _started(self, *which: str) -> list[int]:
         """Start a process of one engine or two; their ports."""
         engine = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "engine", "--curve", self._name, *which),
-            *("--port", "0", "--time-scale", str(self._time_scale), "--die-with-parent"),
-            *("--max-running-requests", str(MAX_RUNNING)),
+            *(sys.executable, "-m", "proxy", "engine", *self._asked(*which), "--port", "0", "--die-with-parent"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Its own group: Ctrl-C reaches the proxy alone, which drains before it ends the engines.
@@ -201,7 +205,7 @@ log: {{format: text, level: error}}
         await engine.wait()
         whose, mend = "process of both engines", "restart the demo to have them back"
         if len(ports) == 1:
-            again = f"crossover engine {' '.join(which)} --curve {self._name} --port {ports[0]}"
+            again = shlex.join(["crossover", "engine", *self._asked(*which), "--port", str(ports[0])])
             whose, mend = f"{which[-1]} engine", f"restart the demo to have it back, or run .venv/bin/{again}"
         sys.stderr.write(f"the {whose} (pid {engine.pid}) has ended; {mend}\n")
         sys.stderr.flush()
