@@ -94,8 +94,35 @@ def test_switches_count_changes_and_pass_over_unknown_backends(backends: list[st
 
 def test_switches_go_by_the_order_sent_and_include_the_warm_up() -> None:
     sent = [(0.5, 9.0, "speculative"), (2.0, 3.0, "baseline"), (4.0, 5.0, "baseline")]
-    level = summarize(SPEC, [Sample(at, ended, backend=backend) for at, ended, backend in reversed(sent)], WINDOW)
+    level = summarize(SPEC, [favoured(at, ended, backend) for at, ended, backend in reversed(sent)], WINDOW)
     assert level.switches == 1
+
+
+def favoured(sent_at_s: float, ended_at_s: float, backend: str, reason: str = "regime") -> Sample:
+    return Sample(sent_at_s, ended_at_s, backend=backend, reason=reason)
+
+
+def test_what_another_reason_sends_elsewhere_in_between_is_no_switch() -> None:
+    sent = [favoured(at, 9.0, "speculative") for at in (1.0, 3.0, 5.0)]
+    sent += [favoured(at, 9.0, "baseline", reason) for at, reason in ((2.0, "overflow"), (4.0, "failover"))]
+    assert summarize(SPEC, sent, WINDOW).switches == 0
+
+
+def test_a_change_in_the_midst_of_requests_that_are_sent_together_is_one() -> None:
+    roles = ("speculative", "baseline", "speculative", "baseline")
+    sent = [favoured(2.0 + number / 1000, 9.0, role) for number, role in enumerate(roles)]
+    assert summarize(SPEC, sent, WINDOW).switches == 1
+
+
+def test_a_change_from_the_level_before_counts_in_the_level_in_which_it_came() -> None:
+    sent = [favoured(1.0, 9.0, "speculative"), favoured(5.0, 9.0, "baseline")]
+    first, second = Window(0.0, 0.5, 3.0), Window(3.0, 3.5, 10.0)
+    assert [summarize(SPEC, sent, window).switches for window in (first, second)] == [0, 1]
+
+
+def test_where_each_request_is_decided_by_itself_no_switch_is_counted() -> None:
+    sent = [favoured(1.0, 9.0, "speculative", "cheaper"), favoured(2.0, 9.0, "baseline", "cheaper")]
+    assert summarize(SPEC, sent, WINDOW).switches is None
 
 
 def test_tpot_needs_usage_two_tokens_and_two_instants() -> None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 from statistics import stdev
 
-from proxy.model import Role
+from proxy.model import Reason, Role
 
 # An arm that asks for one backend may lose single requests to failover and still speak for it; one in twenty moves its
 # throughput by less than the differences that matter, more than that is a mixture of both backends.
@@ -20,6 +20,10 @@ MIN_HONOURED = 0.95
 # A level is cut into so many parts of equal length to see how far its throughput wanders: fewer leave the spread itself
 # a guess, and more are each shorter than a request. Twice the error of their mean, by Student's t for so few.
 PARTS, PARTS_T = 8, 2.36
+
+# Requests of several connections that are sent this near each other have no order: the server reads them as they come.
+# Less, and one change under a crowd counts as three; no policy changes twice within it.
+TOGETHER_S = 0.05
 
 
 class Loop(StrEnum):
@@ -133,7 +137,8 @@ class Level:
     `tokens_per_s` are those of `tokens_within`; None when an answer told no usage (`without_usage` counts them).
     `tokens_per_s_within` is half of the 95 % interval of tokens_per_s, by how it wandered within the level.
     `in_flight` is the mean number of requests in flight. `shares` and `reasons` are by the proxy's headers;
-    `switches` counts the changes of backend from one request to the next in the order sent, warm-up included.
+    `switches` counts the changes of backend among requests that went where one is favoured (reason `regime`), in the
+    order sent, warm-up and the change from the level before included; None where no request did.
     """
 
     spec: LevelSpec
@@ -149,7 +154,7 @@ class Level:
     tpot_s: Spread | None
     e2e_s: Spread | None
     shares: Mapping[str, float]
-    switches: int
+    switches: int | None
     reasons: Mapping[str, int]
     honoured: float | None
     without_usage: int
@@ -283,9 +288,28 @@ def _mean_in_flight(samples: Sequence[Sample], window: Window) -> float:
     return math.fsum(window.overlap_s(sample.sent_at_s, sample.ended_at_s) for sample in samples) / window.length_s
 
 
-def _switches_of_level(samples: Sequence[Sample], window: Window) -> int:
-    sent = [sample for sample in samples if window.started_at_s <= sample.sent_at_s < window.closed_at_s]
-    return switches(sample.backend for sample in sorted(sent, key=lambda sample: sample.sent_at_s))
+def _switches_of_level(samples: Sequence[Sample], window: Window) -> int | None:
+    """What is sent elsewhere by another reason (a burst, a failover, a probe) lies between others and is no switch."""
+    kept = [one for one in samples if one.reason == Reason.REGIME and one.sent_at_s < window.closed_at_s]
+    kept.sort(key=lambda one: one.sent_at_s)
+    begin = sum(one.sent_at_s < window.started_at_s for one in kept)
+    if begin == len(kept):
+        return None
+    return switches(_in_order(kept[max(0, begin - 1) :]))
+
+
+def _in_order(sent: Sequence[Sample]) -> list[str | None]:
+    """The backends in the order sent. Requests sent within TOGETHER_S of the first of them may have been read in any
+    order: those that went where the one before went come first."""
+    ordered: list[str | None] = []
+    begin = 0
+    while begin < len(sent):
+        last = sent[begin].sent_at_s + TOGETHER_S
+        together = [one.backend for one in sent[begin:] if one.sent_at_s <= last]
+        before = ordered[-1] if ordered else together[0]
+        ordered += sorted(together, key=lambda backend: backend != before)
+        begin += len(together)
+    return ordered
 
 
 def compare(own: Sequence[Level], only: Sequence[Level]) -> tuple[Comparison, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 import orjson
 
 from proxy.lab.loadreport import Comparison, Level, LevelSpec, Loop, Report, Spread
-from proxy.model import ROLES, Reason
+from proxy.model import ROLES
 
 # A value that is not known. Never 0: nought tokens a second is a measurement.
 _UNKNOWN = "-"
@@ -73,7 +73,7 @@ def _level_row(level: Level) -> Row:
         *_typical_and_worst(tpot, 4),
         *(_share(level.shares, role) for role in ROLES),
         # Where each request is decided by itself, neighbours that differ are no switch.
-        str(level.switches) if Reason.REGIME in level.reasons else _UNKNOWN,
+        _UNKNOWN if level.switches is None else str(level.switches),
         _counts(level.reasons) or _UNKNOWN,
     )
 
