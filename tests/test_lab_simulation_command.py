@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.__main__ import main
+from proxy.lab.simulation import command
 from proxy.lab.simulation.arms import CONTROLS
 
 KIMI = "rtx6kpro_kimi26_v1_dcp1_ctx0"
@@ -203,3 +204,17 @@ def test_what_means_nothing_is_refused_with_its_mend(
 def test_rows_that_cannot_be_written_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     argv = ("--load", "0.1", "--oracles", "none", "--json", str(tmp_path / "no" / "rows.json"))
     assert "cannot be written" in _refused(capsys, *argv, *SMALL)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_progress_is_told_on_standard_error_to_whoever_watches(
+    watched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: watched)
+    told = [(0, 4, 0.0), (1, 4, 2.0), (None, 4, 0.0)]
+    for each in told:
+        command._tell(*each)
+    out, said = capsys.readouterr()
+    assert out == ""
+    lines = ["0 of 4 cells done", "1 of 4 cells done, about 6 s left", ""]
+    assert said == ("".join(f"\r\x1b[K{line}" for line in lines) if watched else "")

@@ -121,15 +121,28 @@ def run(options: argparse.Namespace) -> int:
 
 def _simulate(jobs: Sequence[Job], workers: int) -> list[Row]:
     rows: list[Row] = []
-    requests, cpu_s = 0, 0.0
-    for done in _results(jobs, workers):
+    requests, cpu_s, began_s = 0, 0.0, time.monotonic()
+    _tell(0, len(jobs), 0.0)
+    for number, done in enumerate(_results(jobs, workers), 1):
+        _tell(None, len(jobs), 0.0)  # the table has its lines to itself
         rows += done.rows
         requests, cpu_s = requests + done.requests, cpu_s + done.cpu_s
         sys.stdout.write(f"{table(done.rows)}\n")
         sys.stdout.flush()
+        _tell(number if number < len(jobs) else None, len(jobs), time.monotonic() - began_s)
     sys.stdout.write(summary(rows))
     sys.stdout.write(f"{requests} requests in {cpu_s:.1f} s of CPU: {60 * requests / cpu_s:,.0f} a minute on a core\n")
     return rows
+
+
+def _tell(done: int | None, cells: int, spent_s: float) -> None:
+    """The cells that are done and how long the others may take, on standard error where somebody watches; `done` None
+    wipes that."""
+    if not sys.stderr.isatty():
+        return
+    left = f", about {spent_s / done * (cells - done):.0f} s left" if done else ""
+    sys.stderr.write("\r\x1b[K" if done is None else f"\r\x1b[K{done} of {cells} cells done{left}")
+    sys.stderr.flush()
 
 
 def _results(jobs: Sequence[Job], workers: int) -> Iterator[Done]:
