@@ -10,9 +10,9 @@ from typing import Any
 from proxy import __version__
 from proxy.errors import ConfigError
 from proxy.model import Placement, Policy
+from proxy.ports import port_number
 
 OK, FAILED = 0, 1
-MAX_PORT = 65535
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,14 +57,6 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number; mend: write one, such as 0.5") from error
-
-
-def port_number(text: str) -> int:
-    """A port of this machine. Raises ArgumentTypeError, with the range and the mend."""
-    if not 0 <= (number := _whole(text)) <= MAX_PORT:
-        mend = f"mend: write one from 0 (a free one) to {MAX_PORT}, such as 8000"
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; {mend}")
-    return number
 
 
 def _above_zero(text: str) -> float:

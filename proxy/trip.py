@@ -1,11 +1,12 @@
 """The life of one request: read, admit, assign, send, peek, commit, stream, settle.
 
-Before commit a failed attempt is made once more on the other backend; after it never. Deciding is in dispatch.py and
-routing/, the meaning of bytes in protocol/, sockets in wire/, how an answer is passed on in wire/passage.py.
+Before commit a failed attempt is made once more on the other backend; after it never. What it asks is in asking.py,
+deciding in dispatch/ and routing/, sockets in wire/, how an answer is passed on in wire/passage.py.
 """
 
 import asyncio
 
+from proxy.asking import asked, call_to
 from proxy.dispatch import Assignment
 from proxy.dispatch.holders import keep_made, require_holder
 from proxy.errors import (
@@ -24,7 +25,6 @@ from proxy.errors import (
 from proxy.hearing import Hearing, Trouble, unanswered
 from proxy.means import Means, Stage
 from proxy.model import Decision, Dialect, Outcome, Reason, RequestFacts, Traits, Usage
-from proxy.protocol import headers, openai
 from proxy.protocol.routes import Route
 from proxy.routing.breaker import Event
 from proxy.state.backend import Backend
@@ -37,8 +37,6 @@ from proxy.wire.pair import Line
 from proxy.wire.passage import Passage
 from proxy.wire.request import Request
 
-# What engines are told of a request in X-Crossover-Attempt.
-FIRST, SECOND = b"1", b"2"
 # What logs and metrics say where the client left before there was a status (nginx's number; never sent).
 CLIENT_CLOSED_REQUEST = 499
 # The code of an error and the HTTP status that the engine had given; both None where nothing failed.
@@ -162,16 +160,7 @@ class Trip:
         bodies = self._means.bodies
         # Most bodies have come whole by now, as most requests find room: what need not wait is no coroutine.
         body = self._body = bodies.take(request) if request.incoming.ended else await bodies.read(request)
-        named = request.by_name
-        self._traits = openai.read_traits(
-            self._route,
-            body.content,
-            named.get(b"content-type", b""),
-            named.get(b"content-encoding", b""),
-            headers.asked_role(named.get(b"x-crossover-backend")),
-            prefixed=self._desk.rules.affine,
-            key=named.get(b"x-smg-routing-key") or named.get(b"x-session-id", b""),
-        )
+        self._traits = asked(request, self._route, body.content, prefixed=self._desk.rules.affine)
         self._read_s = self._admitted_s = self._sent_s = self._desk.clock()
         if self._traits.session:
             require_holder(self._desk, self._traits)
@@ -237,21 +226,9 @@ class Trip:
         return opened
 
     def _call(self, line: Line) -> Call:
-        request, body = self._request, self._body
-        content = b"" if body is None else body.content
-        head = headers.upstream_head(
-            request.method,
-            request.target,
-            request.fields,
-            host=line.host,
-            api_key=line.api_key,
-            request_id=self._id.encode(),
-            peer=request.peer.encode(),
-            drop_client_key=self._client_name is not None,
-            attempt=FIRST if self._first_failure is WELL else SECOND,
-            body_bytes=len(content) if request.incoming.declared else None,
-        )
-        return Call(request.method, head, content)
+        content = b"" if self._body is None else self._body.content
+        again, keyed = self._first_failure is not WELL, self._client_name is not None
+        return call_to(line, self._request, self._id, content, again=again, keyed=keyed)
 
     # ------------------------------------------------------------ failover
 

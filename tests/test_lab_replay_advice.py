@@ -40,6 +40,13 @@ def test_a_sure_gain_is_told_with_its_numbers_and_the_keys_to_set() -> None:
     assert advice.yaml() == "routing:\n  policy: overflow\n  leave_at: 12\n"
 
 
+def test_a_gain_in_traffic_of_a_moment_is_told_to_be_of_that() -> None:
+    moment = advise([NOW, overflow(3.12, 0.03)], None, 1.0, 50.0)
+    assert moment.kind is Kind.CHANGE
+    assert moment.sentences[-1].startswith("That is of 50 s of traffic: the interval is what chance does within it")
+    assert advise([NOW, overflow(3.12, 0.03)], None, 1.0, 1800.0) == told(overflow(3.12, 0.03))
+
+
 def test_a_difference_within_the_noise_leaves_it_as_it_is_and_says_how_much_that_is() -> None:
     advice = told(overflow(3.95, 0.021), overflow(5.0, 0.01))
     assert advice.kind is Kind.LEAVE

@@ -62,7 +62,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         (("engine", "--role", "fastest"), "--role"),
         (("serve", "--placement", "both"), "--placement: 'both' is no placement; mend: separate or shared"),
         (("serve", "--policy", "best"), "(choose from"),
-        (("serve", "--port", "many"), "--port: 'many' is not a whole number; mend: write one, such as 8"),
+        (("serve", "--port", "many"), "--port: 'many' is no port; mend: write one from 0 (a free one) to 65535"),
         (("serve", "--port", "99999"), "--port: '99999' is no port; mend: write one from 0 (a free one) to 65535"),
         (("serve", "--admin-port", "-1"), "--admin-port: '-1' is no port"),
         (("engine", "--port", "65536"), "--port: '65536' is no port; mend: write one from 0 (a free one) to 65535"),

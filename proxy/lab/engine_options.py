@@ -12,8 +12,8 @@ from proxy.lab.adaptive import ADAPTIVE_TAX, Pause
 from proxy.lab.curves import Curve
 from proxy.lab.engine import KV_TOKENS, MAX_RUNNING_REQUESTS, Engine, EngineLimits
 from proxy.model import Role
+from proxy.ports import port_number
 
-MAX_PORT = 65535
 # The version whose wire behaviour is followed.
 ENGINE_VERSION = "0.5.23"
 
@@ -90,7 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shared", action="store_true", help="both roles here, on the same GPUs: two ports, speculative first"
     )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=_port, default=0, help="0 takes a free one; with --shared the next one too")
+    parser.add_argument(
+        "--port", type=port_number, default=0, help="0 takes a free one; with --shared the next one too"
+    )
     parser.add_argument("--time-scale", type=_positive, default=1.0, help="0.25 runs four times faster than life")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fitted", action="store_true", help="step times from the curve's fit, which knows context")
@@ -126,18 +128,6 @@ def options_of(arguments: argparse.Namespace) -> EngineOptions:
         speculative_adaptive=arguments.speculative_adaptive,
         adaptive_tax=arguments.adaptive_tax,
     )
-
-
-def _port(text: str) -> int:
-    """The kernel takes a number beyond the last port for the rest of a division by it: another port than was asked."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value <= MAX_PORT:
-        mend = f"mend: write one from 0 (a free one) to {MAX_PORT}, such as 30001"
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; {mend}")
-    return value
 
 
 def _positive(text: str) -> float:

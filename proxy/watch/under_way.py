@@ -30,7 +30,7 @@ def running(means: Means, stage: Stage) -> Running:
     told = Running(stage.route, stage.traits, read_s, moved=stage.moved, max_wait_s=means.admission.rules.max_wait_s)
     if assignment is None:
         return told
-    backend, other = assignment.backend, desk.beside(assignment.backend)
+    backend, other = assignment.backend, assignment.backend.role.other
     heard_at_s = None if passage is None else passage.heard_at_s
     return told._replace(
         role=backend.role,

@@ -17,6 +17,8 @@ from proxy.model import Policy
 WORTH = 0.01
 # What rounds to nothing in a sentence.
 _VISIBLE = 0.0005
+# Traffic that lasted for less than what `consolidate` looks back on, half an hour, is one moment of a day.
+MOMENT_S = 1800.0
 # Between these the simulation describes the box: beyond, its speeds or its traffic are not those of the log.
 TRUSTED = (0.8, 1.25)
 
@@ -61,9 +63,9 @@ class Advice:
         return "routing:\n" + "".join(f"  {key}: {_plain(value)}\n" for key, value in self.routing.items())
 
 
-def advise(found: Sequence[Found], needed_s: float | None, ratio: float | None) -> Advice:
+def advise(found: Sequence[Found], needed_s: float | None, ratio: float | None, span_s: float = float("inf")) -> Advice:
     """What to do. `needed_s` is how long a log must be for an interval, None where this one is; `ratio` is the measured
-    mean by the simulated one, None where nothing was measured."""
+    mean by the simulated one, None where nothing was measured; `span_s` is how long the traffic lasted."""
     present = found[0]
     doubts = tuple(_doubts(ratio))
     configurable = [place for place, one in enumerate(found) if place and one.routing is not None]
@@ -83,7 +85,7 @@ def advise(found: Sequence[Found], needed_s: float | None, ratio: float | None) 
     said = (*doubts, _change(chosen, present), *_why_not_best(chosen, found[best]), *_controls(found, chosen))
     if doubts:
         return Advice(Kind.UNKNOWN, said)
-    return _change_to(chosen, place, said)
+    return _change_to(chosen, place, (*said, *_of_a_moment(span_s)))
 
 
 _NOT_ASKED = "No policy was asked for beside the present one."
@@ -133,6 +135,14 @@ def _doubts(ratio: float | None) -> Iterator[str]:
             f"Do not decide by this: requests really took {ratio:.2f} times what the simulation gives for what was in "
             "force, so these curves do not describe this box or this traffic. Calibrate on this box with prompts like "
             "yours. What follows would hold if they did."
+        )
+
+
+def _of_a_moment(span_s: float) -> Iterator[str]:
+    if span_s < MOMENT_S:
+        yield (
+            f"That is of {_time(span_s)} of traffic: the interval is what chance does within it, and says nothing of "
+            "other hours. Take some hours of log before you decide."
         )
 
 

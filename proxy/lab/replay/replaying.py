@@ -47,6 +47,7 @@ def replay(
         [Found(row.name, row.tally.mean_e2e_s, row.difference, row.routing, row.overload is None) for row in rows],
         None if sums.enough else MIN_BLOCKS * BLOCK_REQUESTS * rows[0].tally.mean_e2e_s,
         None if check is None else check.ratio,
+        traffic.requests[-1].at_s - traffic.requests[0].at_s,
     )
     engines = (f"{ground.engines.source}, {ground.settings.placement} GPUs", *ground.engines.notes)
     return Replayed(source, traffic, account, engines, check, rows, advice, len(sums.counts), sums.length_s)
