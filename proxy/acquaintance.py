@@ -42,16 +42,32 @@ class Acquaintance:
             another=backend.changed_at_s is not None,
         )
         self._watch.engine_seen(backend.role, backend.url, facts)
-        self.tell_outdated()
-        speculative, baseline = (self._desk.backend(role).facts for role in ROLES)
-        if speculative is None or baseline is None:
-            return
-        self.warnings = disagreements(speculative, baseline, kinds(self.settings))
-        self._watch.disagree(self.warnings)
+        self._compare()
         for each in self.warnings:
-            self._logger.warning("backends_disagree", code=each.code, message=each.message)
+            self._tell(each)
 
-    def tell_outdated(self) -> None:
+    def reloaded(self, settings: Settings) -> None:
+        """Other settings are in force: the engines may have changed places, or others have come in their place of which
+        nothing is known yet. What was found before holds no more, and what is found again is not told anew."""
+        self.settings, before = settings, self.warnings
+        self._compare()
+        for each in self.warnings:
+            if each not in before:
+                self._tell(each)
+
+    def _compare(self) -> None:
+        """Find what the two disagree on as they are now: nothing, until both have said what they are."""
+        self._tell_outdated()
+        speculative, baseline = (self._desk.backend(role).facts for role in ROLES)
+        self.warnings = []
+        if speculative is not None and baseline is not None:
+            self.warnings = disagreements(speculative, baseline, kinds(self.settings))
+        self._watch.disagree(self.warnings)
+
+    def _tell(self, found: Disagreement) -> None:
+        self._logger.warning("backends_disagree", code=found.code, message=found.message)
+
+    def _tell_outdated(self) -> None:
         """Engines come back often and say the same: each difference from the curves is told once."""
         running = {each.role: each.facts.version for each in self._desk.backends if each.facts is not None}
         for message in config.outdated(self.settings.sources.curves, running):

@@ -334,8 +334,7 @@ class App:
         self.door.engines = engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()
-        self.acquaintance.settings = settings
-        self.acquaintance.tell_outdated()
+        self.acquaintance.reloaded(settings)
 
     def _set_gate(self, settings: Settings) -> None:
         clients = settings.sources.clients
