@@ -1,5 +1,6 @@
 # The image of Crossover: run.lock by its hashes, the package on top, nothing else; runs as nobody in particular and
-# writes nowhere. `docker build -t crossover-proxy .`, then mount a folder with crossover.yaml at /etc/crossover.
+# writes nowhere but into a volume at /var/lib/crossover, where there is one. `docker build -t crossover-proxy .`, then
+# mount a folder with crossover.yaml at /etc/crossover.
 # Without a configuration it serves the demo, which listens on loopback alone unless told otherwise:
 # `docker run --rm -p 30000:30000 crossover-proxy serve --host 0.0.0.0`.
 ARG PYTHON=3.13
@@ -24,6 +25,8 @@ LABEL org.opencontainers.image.title="crossover-proxy" \
     org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/crossover /opt/crossover
 ENV PATH=/opt/crossover/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# For a volume where routing.learn.state_file is kept: a new one gets its owner from here.
+RUN install -d -m 700 -o 10001 -g 10001 /var/lib/crossover
 # A number, so that Kubernetes can see that it is not root.
 USER 10001:10001
 # 30000 is the clients' port. The operators' port (29000) asks for no token until one is set, and listens on loopback until

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import fields
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -27,7 +26,7 @@ from proxy.inform import Informer
 from proxy.metrics import Metrics, Reading
 from proxy.model import Change, RequestFacts, Role
 from proxy.openapi import clients_document
-from proxy.plan import body_rules, connection_rules, engines, line_rules, patience, plan, queue_rules
+from proxy.plan import body_rules, connection_rules, engines, learned_path, line_rules, patience, plan, queue_rules
 from proxy.protocol.fields import raw
 from proxy.reading import present, read, unlooked
 from proxy.relay import Relay
@@ -103,7 +102,7 @@ class App:
         )
         self._tls: dict[str, TlsPort] = {}  # by section; empty without TLS
         self._admin: web.AppRunner | None = None
-        self._learned = LearnedFile(self.desk, self._learned_path, self._warn_of_learned)
+        self._learned = LearnedFile(self.desk, lambda: learned_path(self.settings), self._warn_of_learned)
         self._turn = asyncio.Lock()  # starting and reloading, one at a time
         self._reloads = Reloads(self._turn, self._reload)
         self.port = 0
@@ -263,7 +262,7 @@ class App:
             "phase": self.phase,
             "policy": self.desk.rules.effective_policy,
             "pinned": self.desk.rules.operator_pin,
-            "warnings": [{"code": each.code, "message": each.message} for each in self.acquaintance.warnings],
+            "warnings": self._warnings(),
             "engines": {each.role.value: each.facts for each in self.desk.backends},
             "urls": {each.role.value: each.url for each in self.desk.backends},
             "learning": self._learning(),
@@ -311,6 +310,11 @@ class App:
 
     # ------------------------------------------------------------ inside
 
+    def _warnings(self) -> list[dict[str, str]]:
+        found = [{"code": each.code, "message": each.message} for each in self.acquaintance.warnings]
+        fault = self._learned.fault
+        return found if fault is None else [*found, {"code": "state_file", "message": fault}]
+
     def _learning(self) -> dict[str, Any] | None:
         """How learning stands, and the same in words; None where it is off."""
         learning, now_s = self.desk.learning, self.desk.clock()
@@ -340,10 +344,6 @@ class App:
         clients = settings.sources.clients
         self.door.gate = Gate(clients, tuple(map(raw, settings.listen.cors_origins)))
         self.metrics.know_clients(client.name for client in clients or ())
-
-    def _learned_path(self) -> Path | None:
-        state_file = self.settings.routing.learn.state_file
-        return None if state_file is None else Path(state_file)
 
     def _warn_of_learned(self, message: str) -> None:
         self.logger.warning("learned_file", message=message)

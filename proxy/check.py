@@ -10,11 +10,12 @@ from proxy import config
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
 from proxy.model import ROLES
-from proxy.plan import kinds, line_rules, plan
+from proxy.plan import kinds, learned_path, line_rules, plan
 from proxy.protocol.agreement import disagreements
 from proxy.state.backend import Backend
 from proxy.telling.figures import count
 from proxy.terminal.saying import complain, say
+from proxy.wire.learned_file import unwritable
 from proxy.wire.pair import Pair
 
 OK, FAILED = 0, 1
@@ -33,13 +34,26 @@ def run(options: argparse.Namespace) -> int:
     say(config.effective(settings).rstrip())
     for sentence in config.sentences(settings.sources.curves):
         say(f"# verdict: {sentence}")
-    lines = [f"{WARNING}{caution}" for caution in config.cautions(settings)]
+    lines = [f"{WARNING}{caution}" for caution in (*config.cautions(settings), *_state_file(settings))]
     if not options.offline:
         lines += asyncio.run(_look(settings))
     for line in lines:
         say(f"# {line}")
     say(f"# {_conclusion(lines, options.config, offline=options.offline)}")
     return OK
+
+
+def _state_file(settings: Settings) -> Iterable[str]:
+    """What keeps the one who checks from writing there; the proxy's own user may have more to overcome."""
+    path = learned_path(settings)
+    if path is None or not settings.routing.learn.enabled:
+        return
+    try:
+        why = unwritable(path)
+    except OSError as error:
+        why = f"{error.strerror}; mend: name another file"
+    if why is not None:
+        yield f"routing.learn.state_file: {path} cannot be written: {why}"
 
 
 def _conclusion(lines: Sequence[str], path: Path, *, offline: bool) -> str:

@@ -1,5 +1,7 @@
 """Settings to the frozen rules that each room works by: the one place that knows both sides."""
 
+from pathlib import Path
+
 from proxy.config import Settings
 from proxy.dispatch import BackendPlan, Plan
 from proxy.model import ROLES, Role
@@ -33,6 +35,12 @@ def line_rules(settings: Settings) -> dict[Role, LineRules]:
 def kinds(settings: Settings) -> dict[Role, EngineKind]:
     """Which server each backend is."""
     return {role: settings.backends.of(role).engine for role in ROLES}
+
+
+def learned_path(settings: Settings) -> Path | None:
+    """Where what is learned is kept over a restart; None where it is not."""
+    state_file = settings.routing.learn.state_file
+    return None if state_file is None else Path(state_file)
 
 
 def patience(settings: Settings) -> Patience:

@@ -105,6 +105,22 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == printed
 
 
+def test_a_state_file_that_nobody_can_write_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        config_of("http://10.0.0.1:1", "http://10.0.0.2:2") + "routing: {learn: {state_file: missing/learned.json}}\n"
+    )
+    path = written(tmp_path, text)
+    assert check.run(options(path)) == 0
+    *_, warning, last = capsys.readouterr().out.splitlines()
+    assert warning.startswith(
+        f"# warning: routing.learn.state_file: {tmp_path}/missing/learned.json cannot be written: "
+    )
+    assert last.startswith("# LOOK: ") and "1 warning above" in last
+    (tmp_path / "missing").mkdir()
+    assert check.run(options(path)) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
 async def looked(path: Path) -> int:
     """`check` runs a loop of its own."""
     return await asyncio.to_thread(check.run, options(path, offline=False))

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.until import until_told
+from fakes.until import until, until_told
 from test_dispatch_learning import LearningRig
 
 from proxy.model import SPECULATIVE
 from proxy.wire import learned_file
-from proxy.wire.learned_file import MAX_FILE_BYTES, LearnedFile
+from proxy.wire.learned_file import MAX_FILE_BYTES, LearnedFile, unwritable
 
 
 class Kept:
@@ -80,6 +80,35 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_stops_nothing(tmp_
     await kept.file.write()
     await kept.file.write()
     assert len(kept.warned) == 1
+    assert kept.file.fault == kept.warned[0]
+
+
+async def test_a_file_that_can_be_written_again_is_no_fault_any_more(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "missing" / "learned.json")
+    await kept.file.write()
+    assert kept.file.fault is not None
+    (tmp_path / "missing").mkdir()
+    await kept.file.write()
+    assert kept.file.fault is None
+    assert len(kept.warned) == 1
+
+
+async def test_a_start_says_that_there_is_no_folder_to_write_to(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "missing" / "learned.json")
+    await kept.file.start()
+    await until(lambda: kept.file.fault is not None)
+    assert kept.warned == [kept.file.fault]
+    assert f"there is no folder {tmp_path / 'missing'}; mend: make it" in kept.warned[0]
+    await kept.file.stop()
+    assert len(kept.warned) == 1, "told once"
+
+
+def test_what_can_be_written_is_found_so_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unwritable(tmp_path / "learned.json") is None
+    assert "it is no file" in (unwritable(tmp_path) or "")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write everywhere
+    assert f"{tmp_path} is not writable" in (unwritable(tmp_path / "learned.json") or "")
 
 
 class Disk:

@@ -5,6 +5,7 @@ What stands in it is in routing/learned.py.
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import stat
@@ -37,9 +38,14 @@ class LearnedFile:
         self._desk = desk
         self._path = path
         self._warn = warn
-        self._failed = False
+        self._fault: tuple[Path, str] | None = None  # of the latest writing
         self._disk = Disk()
         self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """Why the file that is named now could not be written the last time, with the mend; None where it could."""
+        return None if self._fault is None or self._fault[0] != self._path() else self._fault[1]
 
     async def start(self) -> None:
         """Take up what was learned before, and keep what is from now on."""
@@ -71,8 +77,18 @@ class LearnedFile:
         if fault is not None:
             self._warn(f"{path}: what was learned before is ignored, {fault}; it is learned anew")
 
+    async def look(self) -> None:
+        """See whether it can be written, without writing: what stands there may still be of use."""
+        path = self._path()
+        if path is None or self._desk.learning is None:
+            return
+        with contextlib.suppress(OSError):  # a disk that hangs is told by whoever reads or writes
+            self._tell(path, await self._disk.ask(str(path), unwritable, path, within_s=WITHIN_S))
+
     async def run(self) -> None:
-        """Write it again and again until cancelled."""
+        """Write it again and again until cancelled. What will keep it from being written is told at once, not with the
+        first writing."""
+        await self.look()
         while True:
             await asyncio.sleep(KEEP_EVERY_S)
             await self.write()
@@ -87,14 +103,35 @@ class LearnedFile:
             content = orjson.dumps({**state, "at_s": _unix_s()})
             await self._disk.ask(str(path), _replace, path, content, within_s=WITHIN_S)
         except OSError as error:
-            if not self._failed:  # a full disk stays full: told once
-                self._warn(f"{path}: what was learned cannot be written ({error.strerror}); mend: make it writable")
-            self._failed = True
+            self._tell(path, f"{error.strerror}; mend: make it writable")
         else:
-            self._failed = False
+            self._tell(path, None)
+
+    def _tell(self, path: Path, why: str | None) -> None:
+        fault = None if why is None else (path, f"{path}: what was learned cannot be written: {why}")
+        if fault is not None and (self._fault is None or self._fault[0] != path):  # a full disk stays full: told once
+            self._warn(fault[1])
+        self._fault = fault
 
     def _versions(self) -> dict[Role, str | None]:
         return {each.role: None if each.facts is None else each.facts.version for each in self._desk.backends}
+
+
+def unwritable(path: Path) -> str | None:
+    """Why a state file cannot be written by whom this process runs as, with the mend; None where nothing speaks against
+    it. Nothing is written. Raises OSError."""
+    path = path.resolve()
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}; mend: make it, writable for the user that Crossover runs as"
+    if path.exists() and not path.is_file():
+        return "it is no file; mend: name a file"
+    # Beside it, since it is written anew and put in its place.
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return (
+            f"{folder} is not writable; mend: let the user that Crossover runs as write there, or name another folder"
+        )
+    return None
 
 
 def _read(path: Path) -> bytes | None:

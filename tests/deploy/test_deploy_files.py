@@ -1,5 +1,6 @@
 """What config/deploy holds is read as it will be there: the configurations, their token, and who has to send it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +54,40 @@ def test_the_pods_configuration_takes_the_token_from_the_mounted_secret(tmp_path
     token = config.load(tmp_path / "crossover.yaml", {}).admin.token
     assert token is not None
     assert token.get_secret_value() == TOKEN
+
+
+# ---------------------------------------------------------------- where what is learned can be kept
+
+
+def named_state_file(text: str) -> str:
+    """The file that a comment tells to name."""
+    (found,) = set(re.findall(r"state_file: (/[\w./]+)", text))
+    return found
+
+
+def test_the_unit_may_write_where_it_tells_to_keep_what_is_learned() -> None:
+    text = (DEPLOY / "crossover.service").read_text()
+    assert "\nStateDirectory=crossover\n" in text
+    assert named_state_file(text).startswith("/var/lib/crossover/")
+
+
+def test_composes_volume_is_where_it_tells_to_keep_what_is_learned_and_the_images_users() -> None:
+    text, image = (DEPLOY / "compose.yaml").read_text(), (DEPLOY.parents[1] / "Dockerfile").read_text()
+    [compose] = documents("compose.yaml")
+    mounts = [each.split(":") for each in compose["services"]["crossover"]["volumes"]]
+    (folder,) = [target for _, target, *mode in mounts if not mode]
+    assert named_state_file(text).startswith(f"{folder}/")
+    assert set(compose["volumes"]) == {"state"}
+    (user,) = re.findall(r"^USER (\d+):\d+$", image, re.MULTILINE)
+    assert f"-o {user} -g {user} {folder}\n" in image
+
+
+def test_the_pods_commented_lines_give_it_a_folder_to_keep_what_is_learned() -> None:
+    text = (DEPLOY / "kubernetes.yaml").read_text()
+    opened = re.sub(r"^( *)#(-|  persistent|fsGroup)", r"\1\2", text, flags=re.MULTILINE)
+    [pod] = [each["spec"]["template"]["spec"] for each in yaml.safe_load_all(opened) if each["kind"] == "Deployment"]
+    (volume,) = [each for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume["name"]]
+    assert "readOnly" not in mount
+    assert named_state_file(text).startswith(f"{mount['mountPath']}/")
+    assert pod["securityContext"]["fsGroup"] == 10001

@@ -103,6 +103,21 @@ async def test_what_was_learned_is_written_at_the_end(tmp_path: Path) -> None:
     assert len(state["backends"]["speculative"]) == 1
 
 
+async def test_a_file_that_cannot_be_written_is_a_warning_in_the_status(tmp_path: Path) -> None:
+    write_curves(tmp_path, OURS, THEIRS)
+    async with Engine() as a, Engine(BASELINE.value) as b, staged(tmp_path / "crossover.yaml", a, b) as stage:
+        learn = {"state_file": "missing/learned.json"}
+        stage.change(routing={"policy": "auto", "curves_file": NAME, "learn": learn})
+        assert (await stage.reload())[0] == 200
+        await stage.app._learned.write()
+        (warning,) = (await shown(stage, "/status"))["warnings"]
+        assert warning["code"] == "state_file"
+        assert f"{tmp_path / 'missing' / 'learned.json'}: what was learned cannot be written" in warning["message"]
+        stage.change(routing={"policy": "auto", "curves_file": NAME, "learn": {"state_file": "learned.json"}})
+        assert (await stage.reload())[0] == 200
+        assert (await shown(stage, "/status"))["warnings"] == []
+
+
 async def test_nothing_is_learned_where_it_is_turned_off(tmp_path: Path) -> None:
     write_curves(tmp_path, OURS, THEIRS)
     async with Engine() as a, Engine(BASELINE.value) as b, staged(tmp_path / "crossover.yaml", a, b) as stage:
