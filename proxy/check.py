@@ -3,24 +3,25 @@
 import argparse
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from proxy import config
 from proxy.config import InvalidConfig, Settings
 from proxy.dispatch import Desk
-from proxy.model import ROLES
+from proxy.model import ROLES, Role
 from proxy.plan import kinds, learned_path, line_rules, plan
 from proxy.protocol.agreement import disagreements
 from proxy.state.backend import Backend
 from proxy.telling.figures import count
 from proxy.terminal.saying import complain, say
+from proxy.wire.control import Heard
 from proxy.wire.learned_file import unwritable
 from proxy.wire.pair import Pair
 
 OK, FAILED = 0, 1
 ASK_WITHIN_S = 10.0
-WARNING, SILENT = "warning: ", "no answer from"
+WARNING, SILENT, STRANGE = "warning: ", "no answer from", "answered "
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,12 +60,18 @@ def _state_file(settings: Settings) -> Iterable[str]:
 def _conclusion(lines: Sequence[str], path: Path, *, offline: bool) -> str:
     """What it comes to, as the last line: the settings before it are longer than a screen."""
     warnings = sum(line.startswith(WARNING) for line in lines)
-    silent = [line.partition(":")[0] for line in lines if SILENT in line]
     told = [f"{count(warnings, 'warning')} above"] if warnings else []
-    told += [f"the {role} engine does not answer" for role in silent]
-    if offline or not silent:
-        told.append("the engines were not asked" if offline else "both engines answer")
-    verdict = "LOOK" if warnings or silent else "OK"
+    missing = [
+        f"the {role} engine does not answer{' as one' if said.startswith(STRANGE) else ''}"
+        for role, _, said in (line.partition(": ") for line in lines)
+        if said.startswith((SILENT, STRANGE))
+    ]
+    if offline or not missing:
+        missing.append("the engines were not asked" if offline else "both engines answer")
+        verdict = "LOOK" if warnings else "OK"
+    else:
+        verdict = "LOOK"
+    told += missing
     return f"{verdict}: {path} can be served" + "".join(f"; {each}" for each in told)
 
 
@@ -79,13 +86,13 @@ async def _look(settings: Settings) -> Iterable[str]:
         pass  # what did not answer is told below
     finally:
         await pair.stop()
-    return _found(desk, settings)
+    return _found(desk, {line.backend.role: line.heard for line in lines}, settings)
 
 
-def _found(desk: Desk, settings: Settings) -> list[str]:
+def _found(desk: Desk, heard: Mapping[Role, Heard], settings: Settings) -> list[str]:
     found = []
     for backend in desk.backends:
-        found.append(f"{backend.role}: {_state(backend)}")
+        found.append(f"{backend.role}: {_state(backend, heard[backend.role])}")
     speculative, baseline = (desk.backend(role).facts for role in ROLES)
     if speculative is not None and baseline is not None:
         found += [f"{WARNING}{each.message}" for each in disagreements(speculative, baseline, kinds(settings))]
@@ -94,12 +101,13 @@ def _found(desk: Desk, settings: Settings) -> list[str]:
     return found
 
 
-def _state(backend: Backend) -> str:
+def _state(backend: Backend, heard: Heard) -> str:
     facts = backend.facts
     if facts is None and backend.load is None and not backend.health.up:
-        return f"{SILENT} {backend.url}; the proxy would start without it"
+        return _missing(backend, heard)
     if facts is None:
-        return f"{backend.url} answers but does not say what it runs; is `engine` right?"
+        key = "api_key" if heard.answered in (401, 403) else "`engine`"
+        return f"{backend.url} answers {heard.answered} but does not say what it runs; is {key} right?"
     said = [f"{facts.model or 'a model without a name'} on {backend.url}"]
     if facts.version:
         said.append(f"version {facts.version}")
@@ -109,3 +117,14 @@ def _state(backend: Backend) -> str:
     if backend.health.up is False:
         said.append("not ready now")
     return ", ".join(said)
+
+
+def _missing(backend: Backend, heard: Heard) -> str:
+    """How there is no engine; each way has its own mend."""
+    without = "the proxy would start without it"
+    if heard.answered is None:
+        return f"{SILENT} {backend.url}: {heard.failure or f'none within {ASK_WITHIN_S:g} s'}; {without}"
+    doubt = (
+        "is it starting, or is something else there?" if heard.answered >= 500 else "are its url and `engine` right?"
+    )
+    return f"{STRANGE}{heard.answered}: {backend.url}; {doubt} As it is, {without}"

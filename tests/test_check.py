@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from fakes.curves import NAME, context, measured, one_sided, write
-from fakes.engine import FakeEngine
+from fakes.engine import Exchange, FakeEngine
 from fakes.interpreter import ran
 
 from proxy import check
@@ -149,9 +149,44 @@ async def test_a_backend_that_is_down_or_not_ready_is_told_and_is_no_failure(
         await a.close()
         assert await looked(written(tmp_path, config_of(a.url, b.url))) == 0
         said = capsys.readouterr().out
-        assert f"# speculative: no answer from {a.url}; the proxy would start without it" in said
+        assert f"# speculative: no answer from {a.url}: connection refused; the proxy would start without it" in said
         assert f"# baseline: m on {b.url}" in said
         assert "no speculation told, not ready now" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "doubt"),
+    [
+        ("404 Not Found", "answered 404: {url}; are its url and `engine` right?"),
+        ("503 Service Unavailable", "answered 503: {url}; is it starting, or is something else there?"),
+    ],
+)
+async def test_a_server_that_answers_and_is_no_engine_is_told_from_one_that_does_not_answer(
+    status: str, doubt: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.answer(b"no", status)
+
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        a._serve = refuse  # type: ignore[method-assign]
+        assert await looked(written(tmp_path, config_of(a.url, b.url))) == 0
+        said = capsys.readouterr().out
+        assert f"# speculative: {doubt.format(url=a.url)} As it is, the proxy would start without it" in said
+        assert "can be served; the speculative engine does not answer as one" in said.splitlines()[-1]
+
+
+async def test_an_engine_that_takes_connections_and_says_nothing_is_told_with_the_time_it_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def mute(exchange: Exchange) -> None:
+        await exchange.gone()
+
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        b._serve = mute  # type: ignore[method-assign]
+        text = config_of(a.url, b.url) + "health: {timeout_s: 0.2}\n"
+        assert await looked(written(tmp_path, text)) == 0
+        said = capsys.readouterr().out
+        assert f"# baseline: no answer from {b.url}: none within 0.2 s; the proxy would start without it" in said
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -185,8 +220,20 @@ async def test_a_backend_that_is_something_else_is_told(tmp_path: Path, capsys: 
         b._loads = dict  # type: ignore[method-assign]
         assert await looked(written(tmp_path, config_of(a.url, b.url))) == 0
         assert (
-            f"# baseline: {b.url} answers but does not say what it runs; is `engine` right?" in capsys.readouterr().out
+            f"# baseline: {b.url} answers 200 but does not say what it runs; is `engine` right?"
+            in capsys.readouterr().out
         )
+
+
+async def test_an_engine_that_asks_for_a_key_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def refuse(exchange: Exchange) -> None:
+        await exchange.answer(b"no", "401 Unauthorized")
+
+    async with FakeEngine() as a, FakeEngine(role="baseline") as b:
+        b._serve = refuse  # type: ignore[method-assign]
+        assert await looked(written(tmp_path, config_of(a.url, b.url))) == 0
+        said = f"# baseline: {b.url} answers 401 but does not say what it runs; is api_key right?"
+        assert said in capsys.readouterr().out
 
 
 def test_the_verdict_is_told_for_each_context_and_what_goes_against_it(

@@ -4,8 +4,10 @@ They are few, so they go through aiohttp's client. Not here: clients' requests (
 """
 
 import asyncio
+import errno
+import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -20,7 +22,7 @@ from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, Up
 from proxy.protocol.answer_head import MAX_HEAD_BYTES
 from proxy.wire.calls import MAX_AGE_S, POOL_IDLE_S
 from proxy.wire.connection import MAX_INTERIM_HEADS, notice_vanished_host
-from proxy.wire.names import Names
+from proxy.wire.names import NO_ADDRESS, Names
 
 # Answers to control questions are some kilobytes (/server_info 31 KB, /metrics some 100 KB); more is not for us.
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -36,6 +38,15 @@ class Reply:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the questions so far came to, for people: the status of the latest answer, and why the latest question that
+    failed did, in words; None where there was none."""
+
+    answered: int | None = None
+    failure: str | None = None
+
+
 class Control:
     """Asks one backend control questions. `api_key` is the backend's own key, sent even to open paths."""
 
@@ -45,6 +56,7 @@ class Control:
         self._connect_s = connect_s
         self._names = names or Names()
         self._session: aiohttp.ClientSession | None = None
+        self.heard = Heard()
 
     async def get(self, path: str, *, within_s: float) -> Reply:
         """GET a path. Raises BackendUnreachable, FirstByteTimeout where nothing came in time, and BackendBroken, also
@@ -59,10 +71,13 @@ class Control:
                 ) as response,
             ):
                 begun = True
+                self.heard = replace(self.heard, answered=response.status)
                 return Reply(response.status, await _whole(response.content))
         except aiohttp.ClientConnectorError as error:
+            self.heard = replace(self.heard, failure=_unreached(error))
             raise BackendUnreachable(f"{path}: no connection ({type(error).__name__})") from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            self.heard = replace(self.heard, failure=self._unheard(error, within_s))
             raise self._broken(path, error, within_s, begun=begun) from error
 
     async def close(self) -> None:
@@ -71,12 +86,34 @@ class Control:
             await self._session.close()
             self._session = None
 
+    def _unheard(self, error: Exception, within_s: float) -> str:
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return f"no connection within {self._connect_s:g} s"
+        if isinstance(error, TimeoutError):
+            return f"none within {within_s:g} s"
+        if isinstance(error, aiohttp.ClientResponseError):
+            return "what is there does not speak HTTP"
+        return "the connection was broken off"
+
     @staticmethod
     def _broken(path: str, error: Exception, within_s: float, *, begun: bool) -> UpstreamError:
         if isinstance(error, TimeoutError):
             late = BackendBroken if begun else FirstByteTimeout
             return late(f"{path}: no answer within {within_s:g} s")
         return BackendBroken(f"{path}: {type(error).__name__}")
+
+
+def _unreached(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection."""
+    met = error.os_error
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        unknown = isinstance(met, socket.gaierror) and met.errno in NO_ADDRESS
+        return "its name is not known" if unknown else "its name could not be looked up"
+    if isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ClientConnectorCertificateError):
+        return "its certificate is not trusted, or there is no TLS"
+    if met.errno == errno.ECONNREFUSED:
+        return "connection refused"
+    return f"no connection ({os.strerror(met.errno)})" if met.errno else "no connection"
 
 
 async def _whole(content: aiohttp.StreamReader) -> bytes:

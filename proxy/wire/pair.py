@@ -15,7 +15,7 @@ from proxy.model import ROLES, Role
 from proxy.protocol.routes import EngineKind
 from proxy.state.backend import Backend
 from proxy.wire.calls import Upstream
-from proxy.wire.control import Control
+from proxy.wire.control import Control, Heard
 from proxy.wire.deadlines import Wait
 from proxy.wire.engine_poll import EnginePoll
 from proxy.wire.health import HealthProbe
@@ -73,6 +73,11 @@ class Line:
 
     def __exit__(self, *_: object) -> None:
         self.users -= 1
+
+    @property
+    def heard(self) -> Heard:
+        """What the proxy's own questions to it came to."""
+        return self._control.heard
 
     def start(self) -> None:
         """Begin to probe and poll."""
