@@ -40,6 +40,32 @@ it as 1 / `sample`. Metrics count all. `crossover replay` needs a log of all req
     grep '"trace_id":"THE_ID"' access.log                                 # those of one trace
     grep '"event":"audit"' access.log                                     # who steered
 
+## Rotation
+
+Crossover opens no log file: standard output stays what it was at the start, and SIGHUP reloads the configuration and
+nothing else. A file that is moved away therefore gets the lines that follow, too. Of what rotates:
+
+- **journald** (the systemd unit) by itself, by `SystemMaxUse=` of `journald.conf`; containers by their log driver
+  (`docker run --log-opt max-size=100m --log-opt max-file=5`) or by the kubelet.
+- **A file**: append (`>>`), and let logrotate copy it and empty it. What is written between the two, some
+  milliseconds, is lost. With `>` the lines after that begin where the old ones ended, behind zero bytes.
+
+      crossover serve crossover.yaml >> /var/log/crossover/access.log
+
+      # /etc/logrotate.d/crossover
+      /var/log/crossover/access.log {
+          daily
+          rotate 14
+          compress
+          delaycompress
+          missingok
+          copytruncate
+      }
+
+- **A pipe**, where no line may be lost: `crossover serve crossover.yaml | systemd-cat -t crossover`, or a program that
+  rotates what it reads. Signals go to `crossover`, not to the shell. When the reader ends, lines are dropped and
+  requests are served.
+
 ## Lines of operators' acts
 
 `audit` is written for each pin, unpin, drain, undrain, reload and stop, and for each request of the operators' port
