@@ -157,13 +157,15 @@ def _add_terminal(commands: Any, first: Sequence[str]) -> None:
     explain = commands.add_parser("explain", help="why one request went where it went, and what came of it")
     top = commands.add_parser("top", help="what a running proxy does, live in the terminal")
     if {"status", "explain", "top"} & set(first):
-        from proxy.terminal import port  # noqa: PLC0415 - not for those who only serve
+        from proxy.terminal import explain as told  # noqa: PLC0415 - not for those who only serve
+        from proxy.terminal import port  # noqa: PLC0415
         from proxy.terminal import top as live  # noqa: PLC0415
 
         live.add_options(top)
 
         explain.add_argument(
             "request_id",
+            type=told.request_id,
             metavar="REQUEST_ID",
             help="the x-request-id of its answer, or its first 8 characters, as `top` shows them",
         )

@@ -219,6 +219,7 @@ class App:
         if stuck:
             return self._reject([f"{key} cannot change while running; restart for it" for key in stuck])
         changes = [f"{each.key}: {each.old} -> {each.new}" for each in config.differences(self.settings, settings)]
+        changes += config.read_anew(self.settings, settings)
         self._adopt(settings)
         for section, port in self._tls.items():
             port.context, port.handshake_s = contexts[section], settings.listen.head_timeout_s

@@ -282,7 +282,7 @@ EVENTS = (
         "config_reloaded",
         "info",
         "A changed configuration is in force.",
-        (Field("changes", "Each key, before -> after.", "array"),),
+        (Field("changes", "Each key, before -> after, and each file that was read anew, as a certificate.", "array"),),
     ),
     Event(
         "config_rejected",

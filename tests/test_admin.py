@@ -207,7 +207,13 @@ async def test_a_changed_curves_file_is_taken_over_by_a_reload(tmp_path: Path) -
         assert stage.app.curves()["contexts"][0]["verdict"] == "crossover_at"
         write(tmp_path, measured(measured_at="2026-12-01T00:00:00Z", contexts=[one_sided("never_speculate")]))
         status, said = await stage.reload()
-        assert (status, said["changes"]) == (200, ["curves: 2026-11-30T04:12:00Z -> 2026-12-01T00:00:00Z"])
+        assert (status, said["changes"]) == (
+            200,
+            [
+                "curves: 2026-11-30T04:12:00Z -> 2026-12-01T00:00:00Z",
+                f"routing.curves_file: {tmp_path / NAME} read anew",
+            ],
+        )
         assert stage.app.curves()["contexts"][0]["verdict"] == "never_speculate"
         write(tmp_path, measured(version=2))
         assert (await stage.reload())[0] == 422

@@ -228,7 +228,7 @@ def test_a_file_that_is_not_there_is_told_at_the_key_that_names_it(tmp_path: Pat
         settled(tmp_path)
     (problem,) = caught.value.problems
     assert problem.key == "routing.curves_file"
-    assert "names no regular file" in problem.message
+    assert f"names no regular file: {tmp_path.absolute() / NAME}; mend: " in problem.message
 
 
 def test_the_prefill_of_either_backend_is_read_where_it_is_told(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from proxy.config import (
     differences,
     effective,
     from_mapping,
+    load,
     needs_restart,
     override,
     pending,
+    read_anew,
 )
 from proxy.config.problems import dotted
 from proxy.config.reference import key_paths
@@ -145,4 +147,27 @@ def test_what_the_file_would_change_is_told_with_what_only_a_restart_takes_over(
     assert pending(one, other) == [
         {"key": "listen.port", "in_force": 30000, "in_file": 1234, "needs_restart": True},
         {"key": "routing.leave_at", "in_force": 9, "in_file": 12, "needs_restart": False},
+    ]
+
+
+def test_files_that_are_read_anew_are_told_by_their_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a folder that is named from the working directory, as `crossover serve conf/crossover.yaml` does."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("conf")
+    files = Files(tmp_path / "conf")
+    (folder / "engine.key").write_text("sk-one")
+    backends = {"speculative": {"url": "http://a:1", "api_key_file": "engine.key"}, "baseline": {"url": "http://b:2"}}
+    tls = {name: Path(file).name for name, file in files.section.items()}
+    (folder / "crossover.yaml").write_text(yaml.safe_dump({"backends": backends, "listen": {"tls": tls}}))
+    before = load(folder / "crossover.yaml", {})
+    assert read_anew(before, load(folder / "crossover.yaml", {})) == []
+    files.renew()
+    (folder / "engine.key").write_text("sk-another")
+    with (folder / "crossover.yaml").open("a") as file:
+        file.write("# another comment\n")
+    after = load(folder / "crossover.yaml", {})
+    assert sorted(read_anew(before, after)) == [
+        "backends.speculative.api_key_file: conf/engine.key read anew",
+        f"listen.tls.cert_file: conf/{tls['cert_file']} read anew",
+        f"listen.tls.key_file: conf/{tls['key_file']} read anew",
     ]

@@ -257,3 +257,11 @@ def test_one_that_runs_is_said_to_run() -> None:
 
 def test_of_nothing_nothing_is_told() -> None:
     assert sentences([], None) == ()
+
+
+def test_nothing_is_said_of_a_body_that_was_never_read() -> None:
+    """Of one that was refused for what its Content-Length says no byte was read, and it had more than none."""
+    refused = ended(Outcome.FAILED_BEFORE_COMMIT, 413, failure="body_too_large", traits=Traits())
+    asked, how = sentences([], refused)
+    assert asked == "The request asked /v1/chat/completions for 1 sequence."
+    assert "its body is over listen.max_body_bytes" in how

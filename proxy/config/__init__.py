@@ -12,7 +12,16 @@ from proxy.config.loading import from_mapping, load, override
 from proxy.config.marks import Marks, mark
 from proxy.config.problems import InvalidConfig, Problem
 from proxy.config.settings import Backend, Settings
-from proxy.config.views import RESTART_KEYS, Change, beside_defaults, differences, effective, needs_restart, pending
+from proxy.config.views import (
+    RESTART_KEYS,
+    Change,
+    beside_defaults,
+    differences,
+    effective,
+    needs_restart,
+    pending,
+    read_anew,
+)
 
 __all__ = [
     "RESTART_KEYS",
@@ -34,6 +43,7 @@ __all__ = [
     "outdated",
     "override",
     "pending",
+    "read_anew",
     "sentences",
     "shown",
 ]

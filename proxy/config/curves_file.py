@@ -39,7 +39,7 @@ def read_curves(path: Path) -> tuple[Curves | None, list[Problem]]:
     """The speeds in a file, None where it has problems, and every problem. Raises ValueError, with a message, when it
     cannot be read as text at all."""
     try:
-        text = content_of(path, MAX_FILE_BYTES).decode("utf-8-sig")
+        text = content_of(path, MAX_FILE_BYTES, f": {path.absolute()}").decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("names a file that is not UTF-8; mend: save it as UTF-8, or check the path") from None
     document = decode(text, str(path), {}, _TEXT_KEYS)

@@ -52,17 +52,19 @@ def read_clients_file(path: Path) -> tuple[tuple[ClientKey, ...], list[Problem]]
     return clients, [Problem(str(path), fault.line, min(fault.line, 1), "", fault.message) for fault in faults]
 
 
-def content_of(path: Path, max_bytes: int) -> bytes:
-    """The bytes of a file that a key names. Raises ValueError with a message."""
+def content_of(path: Path, max_bytes: int, where: str = "") -> bytes:
+    """The bytes of a file that a key names. Raises ValueError with a message, in which `where` tells the path: not of
+    files with secrets, since the secret itself may stand in the place of the name."""
     try:
         if not path.is_file():  # a pipe or a device could block for ever
             raise ValueError(
-                "names no regular file; mend: check the path, which counts from the configuration's folder"
+                f"names no regular file{where}; mend: check the path, which counts from the configuration's folder"
             )
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
     except OSError as error:
-        raise ValueError(f"names a file that cannot be read ({error.strerror}); mend: check its permissions") from None
+        said = f"names a file that cannot be read ({error.strerror}){where}"
+        raise ValueError(f"{said}; mend: check its permissions") from None
     if len(content) > max_bytes:
         raise ValueError(f"names a file larger than {max_bytes} bytes; mend: check the path")
     return content

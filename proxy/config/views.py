@@ -6,6 +6,7 @@ Reading settings is not here (loading.py).
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -24,6 +25,15 @@ RESTART_KEYS = frozenset(
     {
         *("listen.host", "listen.port", "listen.keepalive_s", "admin.host", "admin.port"),
         *(f"traces.{name}" for name in Traces.model_fields),
+    }
+)
+
+
+# What names a file that is read with the configuration.
+_FILES = frozenset(
+    {
+        *("api_key_file", "api_keys_file", "token_file", "curves_file", "headers_file"),
+        *("cert_file", "key_file", "client_ca_file"),
     }
 )
 
@@ -64,6 +74,20 @@ def differences(old: Settings, new: Settings) -> tuple[Change, ...]:
     if old.sources.curves != new.sources.curves:
         changed.append(Change("curves", _measured_at(old), _measured_at(new)))
     return tuple(changed)
+
+
+def read_anew(old: Settings, new: Settings) -> list[str]:
+    """A line for each file that the configuration names and that is another than before, as a renewed certificate is:
+    no key of the configuration differs for it."""
+    before, now = old.sources.marks, new.sources.marks
+    folder = Path() if new.sources.file is None else new.sources.file.parent
+    told = []
+    for path, value in _leaves(new):
+        if path[-1] in _FILES and value is not None:
+            # Certificates are named from the working directory by now, the others as in the file.
+            files = {folder / str(value), Path(str(value))} & before.keys()
+            told += [f"{dotted(path)}: {file} read anew" for file in files if before[file] != now.get(file)]
+    return told
 
 
 def needs_restart(old: Settings, new: Settings) -> list[str]:

@@ -78,7 +78,12 @@ def _whole(route: str, traits: Traits) -> str:
         said += " as a stream"
     if traits.max_tokens is not None:
         said += f", of at most {count(traits.max_tokens, 'token')}" + (" each" if traits.weight > 1 else "")
-    return f"{said}; its body had {count(traits.prompt_bytes, 'byte')}."
+    return f"{said}{_size(traits.prompt_bytes)}."
+
+
+def _size(body_bytes: int) -> str:
+    """Of a body that was not read, or not to its end, the size is not known."""
+    return f"; its body had {count(body_bytes, 'byte')}" if body_bytes else ""
 
 
 def _attempt(record: DecisionRecord, settled: RequestFacts | None, before: Role | None) -> list[str]:

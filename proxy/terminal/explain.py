@@ -9,11 +9,20 @@ from pathlib import Path
 from urllib.parse import quote
 
 from proxy.terminal.columns import labelled
-from proxy.terminal.port import Port, Unanswered, understood
+from proxy.terminal.port import SCHEMES, Port, Unanswered, understood
 from proxy.terminal.saying import complain, escaped, plain, say
 
 OK, FAILED = 0, 1
 NOT_FOUND = 404
+
+
+def request_id(text: str) -> str:
+    """What a request is asked for by. Raises ArgumentTypeError for the address, which stands behind it."""
+    if text.lower().startswith(SCHEMES):
+        raise argparse.ArgumentTypeError(
+            f"{plain(text, 100)!r} is an address; write `crossover explain REQUEST_ID URL`"
+        )
+    return text
 
 
 def run(options: argparse.Namespace) -> int:

@@ -26,6 +26,7 @@ ASK_WITHIN_S = 10.0
 MAX_ANSWER_BYTES = 1 << 22
 # A line of the stream has some KiB.
 MAX_LINE_BYTES = 1 << 20
+SCHEMES = ("http://", "https://")
 DEFAULT_URL = "http://127.0.0.1:29000"
 TOKEN_VARIABLE = "CROSSOVER_ADMIN_TOKEN"
 # What the operators' port says with its 401, and nothing else does: the clients' port has one too.
@@ -49,9 +50,18 @@ class Unanswered(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What every command takes that asks the operators' port."""
-    parser.add_argument("url", nargs="?", default=DEFAULT_URL, metavar="URL", help=f"its admin port ({DEFAULT_URL})")
+    parser.add_argument(
+        "url", nargs="?", type=_address, default=DEFAULT_URL, metavar="URL", help=f"its admin port ({DEFAULT_URL})"
+    )
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=f"holds admin.token; default: {TOKEN_VARIABLE}")
     parser.add_argument("--ca", type=Path, metavar="FILE", help="PEM of the authority behind its certificate (https)")
+
+
+def _address(text: str) -> str:
+    """Where an operators' port is. Raises ArgumentTypeError, with the form."""
+    if not text.lower().startswith(SCHEMES):
+        raise argparse.ArgumentTypeError(f"give the address like {DEFAULT_URL}, not {plain(text, 100)!r}")
+    return text
 
 
 class Port:

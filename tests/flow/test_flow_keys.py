@@ -318,7 +318,10 @@ async def test_a_key_that_is_removed_under_a_running_stream_lets_nobody_in_and_c
         crowd = Crowd(stage, stack)
         await crowd.join(5, bearer("alpha"))
         write_keys(keys, ("beta", "delta"))
-        assert (await stage.reload())[1]["changes"] == [f"clients: {list(NAMES)} -> ['beta', 'delta']"]
+        assert (await stage.reload())[1]["changes"] == [
+            f"clients: {list(NAMES)} -> ['beta', 'delta']",
+            f"listen.api_keys_file: {keys} read anew",
+        ]
         require_refused(await stage.ask(bearer("alpha")))
         assert (await stage.ask(bearer("delta"))).status == 200
         a.gate.set()

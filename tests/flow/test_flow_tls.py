@@ -426,6 +426,9 @@ async def test_certificate_that_changes_on_disk_alone_is_taken_over(files: Files
 
         await until_told(taken)
         await tasks.end(task)
+        told = [entry.sentence for entry in stage.app.watch.journal.entries if entry.kind == "reload"]
+        assert any("cert_file" in each and "read anew" in each for each in told)
+        assert not any("nothing has changed" in each for each in told)
 
 
 async def test_sighup_takes_a_new_certificate_over(files: Files, tmp_path: Path) -> None:
