@@ -58,8 +58,8 @@ class LearningRig(Rig):
             load = EngineLoad(n, 0, moments=tuple(self.sums[role]))
             self.desk.observe_load(self.desk.backend(role), load)
 
-    def place(self) -> Assignment:
-        place = self.desk.assign(Traits(prompt_bytes=4096), "id", "/v1/completions")
+    def place(self, prompt_bytes: int = 4096) -> Assignment:
+        place = self.desk.assign(Traits(prompt_bytes=prompt_bytes), "id", "/v1/completions")
         assert isinstance(place, Assignment)
         return place
 
@@ -117,6 +117,13 @@ def test_an_idle_backend_is_probed_where_that_costs_next_to_nothing() -> None:
     assert (BASELINE, Reason.PROBE) in roles
     assert roles.count((BASELINE, Reason.PROBE)) == 1
     assert set(roles) == {(BASELINE, Reason.PROBE), (SPECULATIVE, Reason.CHEAPER)}
+
+
+@pytest.mark.parametrize(("prompt_bytes", "reason"), [(63 << 20, Reason.CHEAPER), (4096, Reason.PROBE)])
+def test_a_prompt_far_longer_than_the_others_is_not_a_probe(prompt_bytes: int, reason: Reason) -> None:
+    rig = LearningRig()
+    rig.poll(SPECULATIVE, 1, slower=1.0, seconds=3)
+    assert rig.place(prompt_bytes).decision.reason is reason
 
 
 @pytest.mark.parametrize(

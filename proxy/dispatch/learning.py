@@ -311,7 +311,7 @@ class Learning:
         if (
             free
             and role is not None
-            and self.probes.asks(decision, traits.weight)
+            and self.probes.asks(decision, traits, self.learner.sides[role].context_tokens)
             and self._may_probe(role, backends, now_s)
         ):
             role = role.other

@@ -5,11 +5,20 @@ Nothing is drawn by lot: equal requests at equal times are probed alike. What is
 
 from dataclasses import dataclass, field
 
-from proxy.model import ROLES, Costs, Decision, Reason, Role
+from proxy.model import ROLES, Costs, Decision, Reason, Role, Traits
+from proxy.routing.demand import BYTES_PER_TOKEN, MAX_PROMPT_TOKENS
 
 # A probe is cheap where the other backend is predicted to cost at most so much more. At one request in a hundred that
 # is a thousandth of all cost at most.
 MOST_REGRET = 0.10
+
+# The regret is a share, and a tenth of a prompt that takes a minute to read is no small thing: a probe's prompt has at
+# most so many times the mean of its kind, which lets four in five through where lengths spread much. What the other
+# backend has cached of it is not counted on.
+MOST_PROMPTS = 2.0
+
+# A prompt so short, in tokens, is read in one step or two of any engine: it is cheap whatever the others are.
+SHORT_TOKENS = 4096.0
 
 # Probes that each request earns, and those there are at the start: one in a hundred from the fivehundredth on.
 EARNED, AT_START = 0.008, 1.0
@@ -69,13 +78,18 @@ class Probes:
         wait = self.waits[role]
         wait.cheap_s, wait.dear_s = CHEAP_S, self.dear_s
 
-    def asks(self, decision: Decision, weight: int) -> bool:
-        """Whether a request that was decided so is to go to the other backend instead. Counts the request."""
+    def asks(self, decision: Decision, traits: Traits, mean_tokens: float) -> bool:
+        """Whether a request that was decided so is to go to the other backend instead. Counts the request.
+
+        `mean_tokens` is the mean context of the requests that went where this one was to go.
+        """
         self.requests += 1
         if not self.cheap and not self.dear:
             return False
         role, costs = decision.role, decision.because.costs
-        if role is None or costs is None or weight != 1 or decision.reason not in _FREE:
+        if role is None or costs is None or traits.weight != 1 or decision.reason not in _FREE:
+            return False
+        if not _is_short(traits, mean_tokens):
             return False
         if self.spent + 1.0 > AT_START + EARNED * self.requests:
             return False
@@ -94,6 +108,12 @@ class Probes:
         if not wait.dear_left:
             wait.dear_at_s, wait.dear_s = now_s + wait.dear_s, min(2.0 * wait.dear_s, LONGEST_DEAR_S)
             self.dear -= {role}
+
+
+def _is_short(traits: Traits, mean_tokens: float) -> bool:
+    """Whether a prompt is read soon, beside the others."""
+    most = min(max(SHORT_TOKENS, MOST_PROMPTS * mean_tokens), MAX_PROMPT_TOKENS)
+    return traits.prompt_bytes <= most * BYTES_PER_TOKEN
 
 
 def _regret(costs: Costs, role: Role) -> float:
