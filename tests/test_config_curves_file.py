@@ -267,3 +267,16 @@ def test_other_speeds_in_the_same_file_are_a_difference(tmp_path: Path) -> None:
     assert [(each.key, each.old, each.new) for each in changes] == [
         ("curves", "2026-11-30T04:12:00Z", "2026-12-01T00:00:00Z")
     ]
+
+
+@pytest.mark.parametrize("name", ["seed", "rtx6kpro_glm51_dcp4_ctx16384"])
+def test_a_published_curve_is_told_in_one_line_with_the_way_out(name: str) -> None:
+    path = Path(__file__).parents[1] / "config" / "curves" / f"{name}.json"
+    written = {"backends": BACKENDS, "placement": "separate", "routing": {"policy": "marginal"}}
+    written["routing"]["curves_file"] = str(path)
+    with pytest.raises(InvalidConfig) as raised:
+        from_mapping(written)
+    (problem,) = raised.value.problems
+    assert "published curve of one context" in problem.message
+    assert "scripts/calibrate" in problem.message
+    assert f"`scripts/serve --curve {name}`" in problem.message

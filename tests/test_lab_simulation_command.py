@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fakes.curves import context, measured, write
 
 from proxy.__main__ import main
 from proxy.lab.simulation import command
@@ -38,6 +39,24 @@ def test_a_run_prints_a_block_for_each_cell_and_writes_a_row_for_each_way(
     assert said.count("separate GPUs, poisson") == 4
     assert "worst of 4 cells" in said
     assert "a minute on a core" in said.splitlines()[-1]
+
+
+def test_a_calibrations_file_is_run_at_its_smallest_context_and_the_output_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, rows = write(tmp_path, measured(contexts=[context(), context(context_tokens=8192)])), tmp_path / "rows.json"
+    argv = ("--curve", str(file), "--policy", "faster", "--load", "0.2", "--oracles", "none", "--json", str(rows))
+    said = _said(capsys, *argv, "--arrivals", "poisson,closed:4", *SMALL)
+    assert said.count("1024 tokens of context, placement separate; left out: 8192 tokens\n") == 1
+    assert {row["curve"] for row in json.loads(rows.read_bytes())["rows"]} == {"curves"}
+
+
+def test_a_calibrations_file_with_a_mistake_is_refused_with_its_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "placement" in _refused(capsys, "--curve", str(write(tmp_path, measured(placement="split"))), *SMALL)
+    one = write(tmp_path, measured(contexts=[context(baseline=[])]))
+    assert "both backends" in _refused(capsys, "--curve", str(one), *SMALL)
 
 
 def test_every_table_has_the_control_arms_beside_the_policies(

@@ -43,7 +43,7 @@ def read_curves(path: Path) -> tuple[Curves | None, list[Problem]]:
     except UnicodeDecodeError:
         raise ValueError("names a file that is not UTF-8; mend: save it as UTF-8, or check the path") from None
     document = decode(text, str(path), {}, _TEXT_KEYS)
-    if (other := _other_version(document)) is not None:
+    if (other := _published(document) or _other_version(document)) is not None:
         return None, [other]
     problems = list(document.problems)
     try:
@@ -54,6 +54,25 @@ def read_curves(path: Path) -> tuple[Curves | None, list[Problem]]:
         found = schema_problems(error, document, CurvesFile.model_json_schema())
         return None, problems + [problem for _, problem in found]
     return (None, problems) if problems else (written.curves(), [])
+
+
+def _published(document: Document) -> Problem | None:
+    """A published curve, as config/curves has them, is another format by the same name: each of its keys would be a
+    problem, and none of them is the mistake."""
+    values = document.values
+    if not isinstance(values, dict) or "points" not in values or "contexts" in values:
+        return None
+    return document.problem(
+        (),
+        "is a published curve of one context, and no file of measured speeds; mend: `scripts/calibrate` writes the "
+        f"curves.yaml that belongs here; to act this one out: `scripts/serve --curve {_named(document.file)}`",
+    )
+
+
+def _named(file: str) -> str:
+    """How `--curve` takes a file: by its name where that is a shipped one, else by its path."""
+    path = Path(file)
+    return path.stem if path.parent.parts[-2:] == ("config", "curves") else file
 
 
 def _other_version(document: Document) -> Problem | None:

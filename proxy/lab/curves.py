@@ -67,7 +67,7 @@ def read(path: Path) -> Curve:
     except orjson.JSONDecodeError as error:
         mend = "see the shipped curves for the format; a value that is missing is null, never NaN"
         if path.suffix in {".yaml", ".yml"}:
-            mend = "the speeds that `crossover calibrate` writes are shown by the report.html beside them"
+            mend = "what `crossover calibrate` writes is read by `simulate` and `replay`, and shown by its report.html"
         raise ConfigError(f"{path}: not JSON ({error}); mend: {mend}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not a curve: {error}") from error

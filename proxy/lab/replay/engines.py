@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.config import Settings
-from proxy.config.curves_file import read_curves
-from proxy.errors import ConfigError
+from proxy.lab import calibrated
 from proxy.lab import curves as library
 from proxy.lab.curve import DEFAULT_ACCEPT_LENGTH, DEFAULT_PREFILL_TOKENS_PER_S, Curve
 from proxy.lab.engine import KV_TOKENS
@@ -15,7 +14,6 @@ from proxy.lab.replay.traffic import Traffic, peaks
 from proxy.lab.simulation.arms import Bench, measured
 from proxy.lab.simulation.pace import Pace, paces
 from proxy.lab.simulation.sharing import Bounds
-from proxy.lab.step_time import Point
 from proxy.model import BASELINE, ROLES, SPECULATIVE, Placement, Role
 from proxy.routing.curves import ContextCurves, Curves, SpeedCurve
 
@@ -49,15 +47,9 @@ def speeds_of(said: str) -> Speeds:
 
     Raises `ConfigError` with the mend.
     """
-    if Path(said).suffix not in {".yaml", ".yml"}:
+    if not calibrated.is_meant(said):
         return Speeds(said, curve=library.find(said))
-    try:
-        curves, problems = read_curves(Path(said))
-    except ValueError as error:
-        raise ConfigError(f"--curves {said}: {error}") from error
-    if curves is None:
-        raise ConfigError("\n".join(str(problem) for problem in problems))
-    return Speeds(said, curves)
+    return Speeds(said, calibrated.read(Path(said), f"--curves {said}"))
 
 
 def engines_of(
@@ -122,7 +114,7 @@ def _measured(curves: Curves, stand: _Stand) -> Engines:
     limits, told = stand.limits({role: speeds[role].points[-1].in_flight for role in ROLES})
     most = max(limits.values())
     both = {role: _pace(speeds[role], role, most) for role in ROLES}
-    bench = Bench(_as_curve(bucket, stand.source), stand.placement, both, most)
+    bench = Bench(calibrated.curve_of(bucket, stand.source), stand.placement, both, most)
     prefill, by = _prefill(bucket, stand.traffic)
     at = f"measured at {bucket.context_tokens} tokens of context, where this traffic has a mean of {stand.context:.0f}"
     return Engines(bench, _bounds(stand.traffic, limits, prefill), limits, curves, stand.source, (at, by, told))
@@ -149,39 +141,13 @@ def _alike(engines: Engines, role: Role) -> Engines:
 
 
 def _bucket(curves: Curves, context: float, source: str) -> ContextCurves:
-    whole = [each for each in curves.contexts if each.speculative is not None and each.baseline is not None]
-    if not whole:
-        raise ConfigError(
-            f"{source}: no context has the speeds of both backends; mend: calibrate again with both of them"
-        )
-    return replace(curves, contexts=tuple(whole)).at_context(context)
+    return calibrated.whole(curves, source).at_context(context)
 
 
 def _speeds(bucket: ContextCurves, role: Role) -> SpeedCurve:
     found = bucket.of(role)
     assert found is not None
     return found
-
-
-def _as_curve(bucket: ContextCurves, source: str) -> Curve:
-    """The form in which the control arms want it."""
-    both = {role: _speeds(bucket, role) for role in ROLES}
-    at = sorted({point.in_flight for curve in both.values() for point in curve.points})
-    points = tuple(Point(n, both[SPECULATIVE].tok_s(n), both[BASELINE].tok_s(n)) for n in at)
-    return Curve(
-        name=source,
-        hardware="",
-        model="",
-        engine="",
-        spec_config="",
-        verify_tokens=None,
-        accept_length=None,
-        points=points,
-        fit=None,
-        source=source,
-        verified=True,
-        context_tokens=bucket.context_tokens,
-    )
 
 
 def _pace(curve: SpeedCurve, role: Role, most: int) -> Pace:

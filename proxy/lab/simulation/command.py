@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from proxy.errors import ConfigError
-from proxy.lab import curves
+from proxy.lab import calibrated, curves
 from proxy.lab.calibration import extra
 from proxy.lab.options import positive, words, write
 from proxy.lab.simulation.arms import CONTROLS, Bench, arm, names
@@ -61,7 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_cells(group: argparse._ArgumentGroup) -> None:
     say = group.add_argument
-    say("--curve", type=words, default=[curves.DEFAULT_CURVE], metavar="NAME[,NAME]", help="shipped, or a file")
+    say(
+        "--curve",
+        type=words,
+        default=[curves.DEFAULT_CURVE],
+        metavar="NAME[,NAME]",
+        help="shipped, or a file (also curves.yaml)",
+    )
     say("--placement", choices=tuple(map(str, Placement)), default=Placement.SEPARATE.value)
     say("--policy", type=words, default=["auto"], metavar="P[,P]", help=f"{', '.join(names())}; {_NUMBERS}")
     say("--no-controls", action="store_true", help=f"leave out what every table has beside: {', '.join(CONTROLS)}")
@@ -170,16 +176,25 @@ def _jobs(options: argparse.Namespace) -> Iterator[Job]:
     sizes = Sizes(options.prompt_tokens, options.output_tokens)
     kinds = [traffic(said, sizes) for said in options.arrivals]
     controls = () if options.no_controls else CONTROLS
-    for name, kind in product(options.curve, kinds):
-        bench = _bench(name, kind, options, goals if options.route_by_slo else None)
+    for curve, kind in product(map(_curve, options.curve), kinds):
+        bench = _bench(curve, kind, options, goals if options.route_by_slo else None)
         for said in options.policy:
             arm(said, bench)  # a name that means nothing is refused before hours are spent on the others
         for load in options.load if kind.paced else [kind.load]:
             yield Job(Cell(bench, load, kind), options.policy, controls, conduct)
 
 
-def _bench(name: str, kind: Arrivals, options: argparse.Namespace, slo: Slo | None) -> Bench:
-    curve, most = curves.find(name), options.max_in_flight
+def _curve(said: str) -> curves.Curve:
+    """The curve of that name; of a calibration's file the smallest context, and a line on standard output says so."""
+    if not calibrated.is_meant(said):
+        return curves.find(said)
+    curve, told = calibrated.smallest(Path(said))
+    sys.stdout.write(f"{told}\n")
+    return curve
+
+
+def _bench(curve: curves.Curve, kind: Arrivals, options: argparse.Namespace, slo: Slo | None) -> Bench:
+    most = options.max_in_flight
     both = paces(curve, most, kind.means.context, fitted=options.fitted)
     return Bench(curve, Placement(options.placement), both, most, slo)
 
