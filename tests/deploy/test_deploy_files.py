@@ -56,6 +56,37 @@ def test_the_pods_configuration_takes_the_token_from_the_mounted_secret(tmp_path
     assert token.get_secret_value() == TOKEN
 
 
+def test_the_pod_is_scraped_by_the_name_of_the_job_that_the_alerts_ask_for() -> None:
+    alerts = (DEPLOY.parent / "prometheus" / "crossover.alerts.yml").read_text()
+    [endpoint] = documents("podmonitor.yaml")[0]["spec"]["podMetricsEndpoints"]
+    [relabeling] = [each for each in endpoint["relabelings"] if each["targetLabel"] == "job"]
+    assert set(re.findall(r'job="([^"]*)"', alerts)) == {relabeling["replacement"]}
+
+
+def test_the_pods_annotations_tell_the_name_of_the_job() -> None:
+    text = re.sub(r"\n *# +", " ", (DEPLOY / "kubernetes.yaml").read_text())
+    (rule,) = re.findall(r"- (\{source_labels: .*?\})", text)
+    found = yaml.safe_load(rule)
+    assert (found["target_label"], found["replacement"]) == ("job", "crossover")
+
+
+def test_the_pod_monitor_finds_the_pod_its_port_and_its_token() -> None:
+    [monitor] = documents("podmonitor.yaml")
+    by_kind = {each["kind"]: each for each in documents("kubernetes.yaml")}
+    template = by_kind["Deployment"]["spec"]["template"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    assert endpoint["port"] in ports
+    [secret] = [each["secret"]["secretName"] for each in template["spec"]["volumes"] if "secret" in each]
+    assert endpoint["authorization"]["credentials"] == {"name": secret, "key": "token"}
+
+
+def test_an_image_that_was_loaded_into_the_node_is_not_pulled() -> None:
+    [pod] = [each["spec"]["template"]["spec"] for each in documents("kubernetes.yaml") if each["kind"] == "Deployment"]
+    assert pod["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+
 # ---------------------------------------------------------------- where what is learned can be kept
 
 
