@@ -33,6 +33,18 @@ engine was asked: 429 and 503 for want of room (`queue_full`, `queue_timeout`, `
 it every attempt that an engine failed: a request that failover saved counts there alone, one that failed on both
 engines twice. `crossover top` and the status page say *refused* and *failures* of the first two.
 
+`/failures` and `crossover_requests_total` have what was let in and then ended in an error: also a body that turned out
+too large (413) or too slow (408), and a wait for room in vain. What is turned away at the door (401, 403, 404, 405,
+`bodies_full`) never became a request: it is in `crossover_refusals_total`, and in the log as
+`request_refused` with its id.
+
+**Streams without usage.** Token counts are those that the answer tells. A stream tells them only where its client asked
+by `stream_options: {"include_usage": true}`; other streams add nothing to `crossover_tokens_total` and
+`crossover_tpot_seconds`, which then read low, and stay empty where no client asks. Nothing is estimated in their place.
+What tells without usage: `crossover_engine_accept_length`, and, learned from the engines' own counts that the proxy
+polls, `crossover_learned_ratio` and `crossover_speculation_gain_ratio` (with measured curves). Output of all requests
+is in the engines' own metrics (`sglang:generation_tokens_total`, `vllm:generation_tokens_total`).
+
 ## Families
 """
 

@@ -120,7 +120,9 @@ class Metrics:
         self._closed = counter(
             "connections_closed", "Connections that the proxy ended without an answer.", reason=tuple(CloseReason)
         )
-        self._tokens = counter("tokens", "Tokens as the engines counted them.", role=SOME_ROLE, kind=TOKEN_KINDS)
+        self._tokens = counter(
+            "tokens", "Tokens as answers told them; streams without usage add none.", role=SOME_ROLE, kind=TOKEN_KINDS
+        )
         self._changes = counter(
             "changes",
             "Changes of regime, circuit, health, pin and drain, and learning that was suspended.",
@@ -135,7 +137,7 @@ class Metrics:
             "ttft", "Streams: request head read to first content written.", TTFT_BUCKETS, role=SOME_ROLE
         )
         self._tpot = histogram(
-            "tpot", "Streams: time per output token after the first content.", TPOT_BUCKETS, role=SOME_ROLE
+            "tpot", "Streams with usage: time per output token after the first content.", TPOT_BUCKETS, role=SOME_ROLE
         )
         self._duration = histogram(
             "request_duration", "Finished requests: head read to last byte written.", DURATION_BUCKETS, role=SOME_ROLE

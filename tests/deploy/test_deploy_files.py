@@ -87,6 +87,16 @@ def test_an_image_that_was_loaded_into_the_node_is_not_pulled() -> None:
     assert pod["containers"][0]["imagePullPolicy"] == "IfNotPresent"
 
 
+def test_the_images_health_is_asked_on_the_operators_port() -> None:
+    [check] = re.findall(
+        r"^HEALTHCHECK .*\\\n +CMD (.*)$", (DEPLOY.parents[1] / "Dockerfile").read_text(), re.MULTILINE
+    )
+    backends = {role: {"url": f"http://{role}:1"} for role in ("speculative", "baseline")}
+    admin = config.from_mapping({"backends": backends, "placement": "separate"}).admin
+    assert f"('{admin.host}', {admin.port}, " in check
+    assert "'/health'" in check
+
+
 # ---------------------------------------------------------------- where what is learned can be kept
 
 
