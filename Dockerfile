@@ -34,8 +34,8 @@ USER 10001:10001
 EXPOSE 30000
 # Drains: readiness fails, new requests go elsewhere, running answers end. Give it longer than settle_s + drain_s.
 STOPSIGNAL SIGTERM
-# Liveness, on the operators' port: the clients' port may have TLS (listen.tls) or be full. With admin.tls or another
-# admin.port give your own (`--health-cmd`, in compose `healthcheck`).
+# Liveness, on the operators' port: the clients' port may have TLS (listen.tls) or be full. With admin.tls, or
+# another admin.port or an admin.host without loopback, give your own (`--health-cmd`, in compose `healthcheck`).
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import http.client as h; c = h.HTTPConnection('127.0.0.1', 29000, timeout=4); c.request('GET', '/health'); raise SystemExit(c.getresponse().status != 200)"]
 ENTRYPOINT ["crossover"]
