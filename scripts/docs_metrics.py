@@ -33,7 +33,7 @@ engine was asked: 429 and 503 for want of room (`queue_full`, `queue_timeout`, `
 it every attempt that an engine failed: a request that failover saved counts there alone, one that failed on both
 engines twice. `crossover top` and the status page say *refused* and *failures* of the first two.
 
-`/failures` and `crossover_requests_total` have what was let in and then ended in an error: also a body that was not read
+`/failures` and `crossover_requests_total` have what was let in and then ended in an error: also a body not read
 to its end (413, 408, `bodies_full`), and a wait for room in vain. What is turned away at the door by its head alone
 (401, 403, 404, 405, 501) never became a request: it is in `crossover_refusals_total`, and in the log as
 `request_refused` with its id.
