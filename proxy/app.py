@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from proxy import __version__, config, logs, telling
+from proxy import __version__, config, logs, open_files, telling
 from proxy.acquaintance import Acquaintance
 from proxy.admin import Admin, Connection
 from proxy.config import InvalidConfig, Settings
@@ -97,9 +97,8 @@ class App:
             readiness=self.readiness,
         )
         self._set_gate(settings)
-        self._front = FrontServer(
-            self.door, self.metrics, logger, connection_rules(settings), keepalive_s=settings.listen.keepalive_s
-        )
+        rules = connection_rules(settings, open_files.limit())
+        self._front = FrontServer(self.door, self.metrics, logger, rules, keepalive_s=settings.listen.keepalive_s)
         self._tls: dict[str, TlsPort] = {}  # by section; empty without TLS
         self._admin: web.AppRunner | None = None
         self._learned = LearnedFile(self.desk, lambda: learned_path(self.settings), self._warn_of_learned)
@@ -335,7 +334,7 @@ class App:
         self.admission.rules = queue_rules(settings)
         self.relay.patience = patience(settings)
         self._bodies.rules = body_rules(settings)
-        self._front.adopt(connection_rules(settings))
+        self._front.adopt(connection_rules(settings, open_files.limit()))
         self.door.engines = engines(settings)
         for line in self.pair.connect(line_rules(settings)):
             line.start()

@@ -176,7 +176,7 @@ class BodiesFull(CrossoverError):
 
 
 class TooManyConnections(CrossoverError):
-    """As many connections are open as `listen.max_connections` allows."""
+    """As many connections are open as `listen.max_connections`, or the limit of open files, allows."""
 
     status = 503
     code = "too_many_connections"
@@ -217,6 +217,17 @@ class ConnectTimeout(BackendUnreachable):
     """No connection was made within `timeouts.connect_s`; nothing reached the backend."""
 
     code = "connect_timeout"
+
+
+class OutOfSockets(UpstreamError):
+    """The proxy had no open file, local port or memory left for a connection to a backend; no backend is to blame."""
+
+    side = Side.PROXY
+    status = 503
+    code = "out_of_sockets"
+    error_type = "overloaded_error"
+    reached = False
+    retry_after_s = 1.0
 
 
 class BackendBroken(UpstreamError):

@@ -6,7 +6,7 @@ Whom a failure is held against is pure and in routing/blame.py; sending and fail
 from dataclasses import dataclass, field
 
 from proxy.dispatch import Assignment, Desk
-from proxy.errors import BackendSilent, UpstreamError
+from proxy.errors import BackendSilent, OutOfSockets, UpstreamError
 from proxy.model import Reason, Traits
 from proxy.routing import blame
 from proxy.routing.blame import Fault, Suspicion
@@ -40,6 +40,11 @@ class Trouble:
         return isinstance(self.error, BackendSilent)
 
     @property
+    def stays(self) -> bool:
+        """Whether no other backend is tried: a second attempt would want what the proxy itself is out of."""
+        return isinstance(self.error, OutOfSockets)
+
+    @property
     def failed(self) -> tuple[str, int | None]:
         """The code of its error, and the HTTP status that the backend had given; None where it gave none."""
         return self.error.code, None if self.answer is None else self.answer.status
@@ -50,6 +55,8 @@ def unanswered(error: UpstreamError) -> Trouble:
     beside that would keep it out when it goes on."""
     if isinstance(error, BackendSilent):
         return Trouble(error, Event.NEUTRAL, free=True)
+    if isinstance(error, OutOfSockets):
+        return Trouble(error, Event.NEUTRAL)
     return Trouble(error, Event.FAILURE, certain=not error.reached, free=not error.reached)
 
 

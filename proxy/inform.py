@@ -12,6 +12,7 @@ from proxy.errors import (
     BackendBroken,
     BackendUnreachable,
     FirstByteTimeout,
+    OutOfSockets,
     RouteRefused,
     StateUnreachable,
     UpstreamError,
@@ -89,6 +90,8 @@ class Informer:
                 told = await self._ask(request, backend, body, request_id, within_s, named=named)
             except UpstreamError as error:
                 trouble = without_frames(error)
+                if isinstance(error, OutOfSockets):
+                    break  # the other one would be called in vain too
                 continue
             elsewhere = told.answer.status == 404 and route.template == STORED_RESPONSES
             if told.answer.status < 500 and not elsewhere:
@@ -96,7 +99,7 @@ class Informer:
                 self._remember(request, route, told)
                 return _respond(request, told, request_id)
             failed = failed or told
-        if holder is not None and failed is None:
+        if holder is not None and failed is None and not isinstance(trouble, OutOfSockets):
             raise StateUnreachable(
                 "the backend that holds this response does not answer, and no other has it"
             ) from trouble

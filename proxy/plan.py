@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+from proxy import open_files
 from proxy.config import Settings
 from proxy.dispatch import BackendPlan, Plan
 from proxy.model import ROLES, Role
 from proxy.protocol.allowlist import EngineKind
 from proxy.wire.admission import QueueRules
-from proxy.wire.arrivals import ConnectionRules
+from proxy.wire.arrivals import MAX_TOLD, ConnectionRules
 from proxy.wire.body import BodyRules
 from proxy.wire.pair import LineRules
 from proxy.wire.passage import Patience
@@ -59,15 +60,18 @@ def body_rules(settings: Settings) -> BodyRules:
     )
 
 
-def connection_rules(settings: Settings) -> ConnectionRules:
-    """Limits of connections and heads."""
+def connection_rules(settings: Settings, files: int | None = None) -> ConnectionRules:
+    """Limits of connections and heads; of connections no more than so many open `files` are enough for."""
     listen = settings.listen
+    connections = open_files.connections(listen.max_connections, files)
     return ConnectionRules(
-        max_connections=listen.max_connections,
+        max_connections=connections,
         head_timeout_s=listen.head_timeout_s,
         max_head_bytes=listen.max_head_bytes,
         max_headers=listen.max_headers,
         unread_s=listen.unread_timeout_s,
+        # Those who are told of the limit have a quarter of what is kept from clients, not all of it.
+        max_told=int(min(MAX_TOLD, open_files.beside(connections, files) // 4)),
     )
 
 

@@ -260,7 +260,7 @@ def _spawn_reload(reload: Callable[[], Awaitable[object]]) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Two descriptors a stream: the usual soft limit of 1,024 ends at five hundred streams."""
+    """Each stream takes two: the usual soft limit of 1,024 ends at five hundred streams."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

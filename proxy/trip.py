@@ -185,7 +185,7 @@ class Trip:
                 if isinstance(result, Opened):
                     await self._pass_on(result)
                     return None
-                if not (result.silent or self._may_move(assignment.backend, free=result.free)):
+                if result.stays or not (result.silent or self._may_move(assignment.backend, free=result.free)):
                     return await self._give_up(result)
                 await self._move(assignment, result)
             finally:

@@ -8,6 +8,7 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from proxy import open_files
 from proxy.config.addresses import origin, same_host
 from proxy.config.curves_cautions import contradictions
 from proxy.config.settings import Settings
@@ -57,7 +58,9 @@ def missing_speeds(settings: Settings, curves: Curves | None) -> str | None:
 
 def cautions(settings: Settings) -> tuple[str, ...]:
     """What is allowed and rarely meant, to be said at each start."""
-    return (*_open_admin(settings), *_idle_goals(settings), *contradictions(settings))
+    files = open_files.few(settings.listen.max_connections, open_files.limit())
+    few = () if files is None else (files,)
+    return (*_open_admin(settings), *_idle_goals(settings), *few, *contradictions(settings))
 
 
 def _open_admin(settings: Settings) -> Iterator[str]:

@@ -14,7 +14,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from proxy.closing import CloseReason
-from proxy.errors import CrossoverError, Side
+from proxy.errors import CrossoverError, OutOfSockets, Side
 from proxy.metrics.gauges import GAUGES, ROLE, Reading, Readings
 from proxy.metrics.tallies import Tallies
 from proxy.metrics.totals import RoleTotals, Totals
@@ -237,7 +237,7 @@ class Metrics:
     def _count_failures(self, facts: RequestFacts, role: Role | None) -> None:
         """A request that moved failed on the other backend first; one that found no room there failed on one alone."""
         first, last, decision = facts.first_failure, facts.failure, facts.decision
-        if last is not None and role is None:
+        if last is not None and (role is None or last == OutOfSockets.code):  # which was no engine's
             self.refused(last)
         elif last is not None and role is not None:
             self._failures.add((role, self._code(last)))

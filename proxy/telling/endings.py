@@ -15,6 +15,7 @@ _FAILURES = {
     "session_unrouted": "it names state, and nothing says which engine has it",
     "state_unreachable": "the backend that has the state it names takes no requests",
     "backend_unreachable": "no connection to the backend could be made",
+    "out_of_sockets": "the proxy had no open file, local port or memory left for a connection",
     "connect_timeout": "no connection to the backend was made within timeouts.connect_s",
     "backend_broken": "the backend failed it, or broke off",
     "first_byte_timeout": "the backend sent nothing within timeouts.first_byte_s",

@@ -15,7 +15,7 @@ from proxy.protocol import dialects
 
 # A client that was let down reads its answer within a round trip; a slow one has the time of three lost packets.
 TURN_WITHIN_S = 2.0
-# So many are told at a time. The rest of a flood is closed at once: each one told holds a descriptor.
+# So many are told at a time at most. The rest of a flood is closed at once: each one told holds a descriptor.
 MAX_TOLD = 256
 
 
@@ -28,6 +28,7 @@ class ConnectionRules:
     max_head_bytes: int = 65536
     max_headers: int = 128
     unread_s: float = 300.0
+    max_told: int = MAX_TOLD
 
 
 class Surplus:
@@ -38,9 +39,9 @@ class Surplus:
         self.closed = closed
         self.told: set[_TurnedAway] = set()
 
-    def turn_away(self, transport: asyncio.Transport) -> None:
-        """Take a connection that has just been accepted over."""
-        if len(self.told) >= MAX_TOLD:
+    def turn_away(self, transport: asyncio.Transport, most: int) -> None:
+        """Take a connection that has just been accepted over; `most` are told at a time."""
+        if len(self.told) >= most:
             self.closed(CloseReason.OVER_LIMIT)
             transport.abort()
             return
@@ -83,7 +84,8 @@ class _TurnedAway(asyncio.Protocol):
 
 
 def _answer() -> bytes:
-    error = TooManyConnections("as many connections are open as listen.max_connections allows; try again")
+    allowed = "listen.max_connections, or the limit of open files, allows"
+    error = TooManyConnections(f"as many connections are open as {allowed}; try again")
     body = dialects.error_body(error, Dialect.PLAIN)
     lines = (
         f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",

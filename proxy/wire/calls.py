@@ -14,6 +14,7 @@ from proxy.errors import BackendBroken, BackendUnreachable, ConnectTimeout, Stal
 from proxy.wire.answer import Answer
 from proxy.wire.connection import Call, Connection
 from proxy.wire.deadlines import Deadlines, Wait
+from proxy.wire.lack import lack
 from proxy.wire.names import Address, Names
 from proxy.wire.race import first_to_connect
 
@@ -41,6 +42,7 @@ class Upstream:
         self._names = names or Names()
         self.deadlines = Deadlines()
         self._open: set[Connection] = set()
+        self._made_s = float("-inf")  # the latest of them
         self._kept: list[Connection] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # once there is one: asking for it is a system call
@@ -132,7 +134,9 @@ class Upstream:
             async with asyncio.timeout(self._connect_s):
                 connection = await first_to_connect(await self._addresses(), connect)
         except (OSError, ValueError) as error:
-            raise _translate(error) from error
+            unused_s = 0.0 if self._open else loop.time() - self._made_s
+            raise lack(error, unused_s) or _translate(error) from error
+        self._made_s = loop.time()
         if not connection.closed:  # it may be gone in the moment it has come
             self._open.add(connection)
         return connection

@@ -65,7 +65,7 @@ class Client(asyncio.Protocol):
         # What the loop makes is a transport, whatever its class: uvloop's is none of asyncio's.
         wire = cast(asyncio.Transport, transport)
         if host.room() <= 0:
-            host.surplus.turn_away(wire)
+            host.surplus.turn_away(wire, host.rules.max_told)
             return
         self.transport = wire
         self._loop = asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, Up
 from proxy.protocol.answer_head import MAX_HEAD_BYTES
 from proxy.wire.calls import MAX_AGE_S, POOL_IDLE_S
 from proxy.wire.connection import MAX_INTERIM_HEADS, notice_vanished_host
+from proxy.wire.lack import lack
 from proxy.wire.names import NO_ADDRESS, Names
 
 # Answers to control questions are some kilobytes (/server_info 31 KB, /metrics some 100 KB); more is not for us.
@@ -57,10 +58,11 @@ class Control:
         self._names = names or Names()
         self._session: aiohttp.ClientSession | None = None
         self.heard = Heard()
+        self._answered_s = float("-inf")
 
     async def get(self, path: str, *, within_s: float) -> Reply:
-        """GET a path. Raises BackendUnreachable, FirstByteTimeout where nothing came in time, and BackendBroken, also
-        for an answer that began and is late, or is too large."""
+        """GET a path. Raises BackendUnreachable, OutOfSockets, FirstByteTimeout where nothing came in time, and
+        BackendBroken, also for an answer that began and is late, or is too large."""
         self._session = self._session or _open_session(self._connect_s, self._names)
         begun = False
         try:
@@ -71,11 +73,13 @@ class Control:
                 ) as response,
             ):
                 begun = True
+                self._answered_s = monotonic()
                 self.heard = replace(self.heard, answered=response.status)
                 return Reply(response.status, await _whole(response.content))
         except aiohttp.ClientConnectorError as error:
             self.heard = replace(self.heard, failure=_unreached(error))
-            raise BackendUnreachable(f"{path}: no connection ({type(error).__name__})") from error
+            refused = BackendUnreachable(f"{path}: no connection ({type(error).__name__})")
+            raise lack(error, monotonic() - self._answered_s) or refused from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             self.heard = replace(self.heard, failure=self._unheard(error, within_s))
             raise self._broken(path, error, within_s, begun=begun) from error

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from proxy.dispatch import Desk
-from proxy.errors import BackendUnreachable, FirstByteTimeout, UpstreamError
+from proxy.errors import BackendUnreachable, FirstByteTimeout, OutOfSockets, UpstreamError
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
 from proxy.routing.silence import late_s
@@ -88,6 +88,8 @@ class HealthProbe:
         late = Late(due_s, partial(self._desk.unanswered, self._backend))
         try:
             reply = await self._control.get(path, within_s=within_s)
+        except OutOfSockets:
+            raise  # nobody was asked
         except FirstByteTimeout:
             if late.ran():  # else it was we who stood still
                 self._desk.gave_up(self._backend)
@@ -127,7 +129,7 @@ class HealthProbe:
         try:
             reply = await self._ask("/health", deep=True)
         except UpstreamError as error:
-            if isinstance(error, BackendUnreachable):
+            if isinstance(error, BackendUnreachable | OutOfSockets):
                 # Nothing was started there, so asking again soon costs nothing; and what comes back may be another.
                 self._deep_at_s = self._no_ready_until_s = float("-inf")
             return _missed(error)
@@ -180,5 +182,8 @@ class Late:
             self._tell()
 
 
-def _missed(error: UpstreamError) -> Evidence:
+def _missed(error: UpstreamError) -> Evidence | None:
+    """What a failed probe says; None where it failed for want of what is the proxy's own."""
+    if isinstance(error, OutOfSockets):
+        return None
     return Evidence.REFUSED if isinstance(error, BackendUnreachable) else Evidence.MISS

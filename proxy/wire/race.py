@@ -9,6 +9,7 @@ from itertools import chain, zip_longest
 from typing import Protocol, TypeVar
 
 from proxy import tasks
+from proxy.wire.lack import is_lack
 from proxy.wire.names import Address, Addresses
 
 # What RFC 8305 recommends: longer than a round trip to anywhere, so that a second attempt is rarely made in vain.
@@ -28,7 +29,7 @@ C = TypeVar("C", bound=Connected)
 
 async def first_to_connect(addresses: Addresses, connect: Callable[[Address], Awaitable[C]]) -> C:
     """The first connection that any address gives; what the others give is closed. Raises the first failure, an
-    OSError, when none gives any."""
+    OSError, when none gives any; one of our own before all others, since it says nothing of who was called."""
     if len(addresses) == 1:
         return await connect(addresses[0])
     found = await _race(_by_turns(addresses), connect)
@@ -54,7 +55,7 @@ async def _race(waiting: Addresses, connect: Callable[[Address], Awaitable[C]]) 
                 found = each.result()
                 if not isinstance(found, OSError):
                     return found
-                failure = failure or found
+                failure = found if failure is None or is_lack(found) else failure
         return failure or OSError("the name has no address")
     finally:
         for each in attempts:

@@ -72,10 +72,14 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def launched(config: Path, values: dict[str, Any], **environment: str) -> AsyncIterator[Process]:
+async def launched(
+    config: Path, values: dict[str, Any], *, files: int | None = None, **environment: str
+) -> AsyncIterator[Process]:
+    """`files` is the hard limit of open files, of which none is the test's own."""
     process = Process(None, config)  # type: ignore[arg-type]
     process.write(values)
     process.process = await asyncio.create_subprocess_exec(
+        *(() if files is None else ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files))),
         *(sys.executable, "-m", "proxy", "serve", str(config)),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
