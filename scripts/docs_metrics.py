@@ -29,9 +29,9 @@ where they are turned away or neither engine answers.
 **Turned away or failed.** What ended badly counts once. `crossover_refusals_total` is what the proxy turned away and no
 engine was asked: 429 and 503 for want of room (`queue_full`, `queue_timeout`, `bodies_full`, `too_many_connections`,
 `out_of_sockets`), 401, 404 and the like. `crossover_failures_total` is what an engine was asked and failed, or the
-proxy itself (`internal_error`); its `role` is `none` where that was no one engine's. `crossover_attempt_failures_total` has
-beside it every attempt that an engine failed: a request that failover saved counts there alone, one that failed on both
-engines twice. `crossover top` and the status page say *refused* and *failures* of the first two.
+proxy itself (`internal_error`); its `role` is `none` where that was no one engine's. `crossover_attempt_failures_total`
+has beside it every attempt that an engine failed: a request that failover saved counts there alone, one that failed on
+both engines twice. `crossover top` and the status page say *refused* and *failures* of the first two.
 
 `/failures` and `crossover_requests_total` have what was let in and then ended in an error: also a body not read
 to its end (413, 408, `bodies_full`), and a wait for room in vain. What is turned away at the door by its head alone

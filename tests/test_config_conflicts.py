@@ -193,3 +193,13 @@ def test_goals_that_no_policy_looks_at_are_told(policy: str, told: str) -> None:
     backends = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://b:2"}}
     (message,) = cautions(from_mapping({"backends": backends, "routing": {"policy": policy, "slo": {"tpot_s": 0.03}}}))
     assert message.startswith(f"routing.slo: moves no request, since policy {told} does not look at it; mend: ")
+
+
+def test_too_few_open_files_for_all_connections_are_a_caution(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = {"speculative": {"url": "http://a:1"}, "baseline": {"url": "http://b:2"}}
+    settings = from_mapping({"backends": urls, "listen": {"max_connections": 200}})
+    monkeypatch.setattr("proxy.open_files.limit", lambda: 400)
+    assert cautions(settings) == ()
+    monkeypatch.setattr("proxy.open_files.limit", lambda: 399)
+    (said,) = cautions(settings)
+    assert said.startswith("listen.max_connections: 200 streams need 400 open files")

@@ -87,6 +87,12 @@ def test_the_limits_of_connections_are_those_of_the_file() -> None:
     assert made == ConnectionRules(5, 6.0, 7000, 8, 9.0)
 
 
+def test_no_more_connections_are_taken_than_open_files_are_enough_for() -> None:
+    made = plan.connection_rules(settings(listen={"max_connections": 500}), 256)
+    assert (made.max_connections, made.max_told) == (96, 16)
+    assert plan.connection_rules(settings(listen={"max_connections": 50}), 2000).max_connections == 50
+
+
 def test_the_limits_of_waiting_are_those_of_the_file() -> None:
     assert plan.queue_rules(settings(queue={"max_waiting": 3, "max_wait_s": 4.0})) == QueueRules(3, 4.0)
 

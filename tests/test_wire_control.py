@@ -1,5 +1,6 @@
 """The proxy's own questions to an engine."""
 
+import errno
 import socket
 
 import pytest
@@ -7,7 +8,7 @@ from aiohttp.client_proto import ResponseHandler
 from fakes.engine import Exchange, FakeEngine, Script
 from fakes.until import turns, until
 
-from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout
+from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, OutOfSockets
 from proxy.protocol.answer_head import MAX_HEAD_BYTES
 from proxy.wire import control as module
 from proxy.wire.connection import MAX_INTERIM_HEADS
@@ -191,3 +192,12 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(ResponseHandler, "data_received", taken)
     return sizes
+
+
+async def test_want_of_a_file_is_no_word_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_file(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(module, "_open_socket", no_file)
+    with pytest.raises(OutOfSockets, match="LimitNOFILE"):
+        await asked(body)

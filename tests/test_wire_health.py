@@ -8,7 +8,7 @@ from fakes.desk import Clock, desk
 from fakes.leaping import LeapingSocketLoop, leaping
 from fakes.until import turns
 
-from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, UpstreamError
+from proxy.errors import BackendBroken, BackendUnreachable, FirstByteTimeout, OutOfSockets, UpstreamError
 from proxy.model import Change, ChangeKind, Role
 from proxy.protocol.routes import EngineKind
 from proxy.routing.health import Evidence
@@ -388,3 +388,11 @@ async def test_probes_are_unanswered_in_a_row_that_get_nothing_of_any_kind(
         rig.slow.pages["/ready"] = result
     await rig.take(9.0 if result is None else 0.01)
     assert rig.backend.unanswered == count
+
+
+@pytest.mark.parametrize("engine", list(EngineKind))
+async def test_probe_for_which_the_proxy_has_no_socket_says_nothing(engine: EngineKind) -> None:
+    failure = OutOfSockets("no file")
+    rig = Rig(engine, ready=failure, health=failure)
+    rig.control.pages["/v1/models"] = failure
+    assert await rig.probes(3) == [None] * 3

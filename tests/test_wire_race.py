@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import socket
 
@@ -148,3 +149,11 @@ async def test_caller_that_leaves_ends_every_attempt() -> None:
     await turns()
     assert sorted(network.given_up) == ["four", "six"]
     assert not tasks.running()
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+async def test_want_of_a_file_is_told_before_what_others_say(order: tuple[str, str]) -> None:
+    """One that was refused is no proof against an engine that another address might have reached."""
+    network = Network(a=OSError(errno.EMFILE, "files"), b=ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
+    with pytest.raises(OSError, match="files"):
+        await first_to_connect([Address(each, 1, V4) for each in order], network.connect)
