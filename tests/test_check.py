@@ -88,6 +88,16 @@ def test_offline_prints_the_settings_in_force_and_nothing_else(
     )
 
 
+def test_too_few_open_files_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.open_files.limit", lambda: 256)
+    assert check.run(options(written(tmp_path, config_of("http://10.0.0.1:1", "http://10.0.0.2:2")))) == 0
+    *_, warning, last = capsys.readouterr().out.splitlines()
+    assert warning.startswith("# warning: listen.max_connections: 10000 streams need 20000 open files")
+    assert last.startswith("# LOOK")
+
+
 def test_no_key_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE_KEY", "sk-secret")
     text = config_of("http://10.0.0.1:1", "http://10.0.0.2:2").replace("url: http://10.0.0.1:1", "url: &u X")

@@ -134,7 +134,7 @@ async def test_connection_over_the_limit_that_says_nothing_is_closed_and_counted
 
 
 async def test_flood_over_the_limit_is_closed_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.wire.arrivals.MAX_TOLD", 2)
+    monkeypatch.setattr("proxy.plan.MAX_TOLD", 2)
     async with contextlib.AsyncExitStack() as stack:
         stage = await stack.enter_async_context(staged(listen={"max_connections": 1}))
         clients = [await stack.enter_async_context(RawClient(stage.app.port)) for _ in range(6)]
