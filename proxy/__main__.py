@@ -3,7 +3,7 @@
 import argparse
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,13 +244,24 @@ def _curves(options: argparse.Namespace) -> int:
 def _simulate(options: argparse.Namespace) -> int:
     from proxy.lab.simulation import command  # noqa: PLC0415
 
-    return command.run(options)
+    return _until_interrupted(command.run, options)
 
 
 def _replay(options: argparse.Namespace) -> int:
     from proxy.lab.replay import command  # noqa: PLC0415
 
-    return command.run(options)
+    return _until_interrupted(command.run, options)
+
+
+def _until_interrupted(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """What it comes to; where somebody presses Ctrl-C what has been printed stays, without a traceback."""
+    from proxy.lab.interrupt import EXIT_INTERRUPTED  # noqa: PLC0415
+
+    try:
+        return run(options)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstopped\n")
+        return EXIT_INTERRUPTED
 
 
 def _status(options: argparse.Namespace) -> int:

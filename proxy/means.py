@@ -37,6 +37,11 @@ class UnderWay(Protocol):
     """A request under way."""
 
     @property
+    def request_id(self) -> str:
+        """The id that it is told by."""
+        ...
+
+    @property
     def stage(self) -> Stage:
         """How far it has come."""
         ...

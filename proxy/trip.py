@@ -118,6 +118,11 @@ class Trip:
         return self._request.client.task
 
     @property
+    def request_id(self) -> str:
+        """See UnderWay."""
+        return self._id
+
+    @property
     def stage(self) -> Stage:
         """See UnderWay."""
         read_s, moved = None if self._body is None else self._read_s, self._first_failure is not WELL

@@ -9,6 +9,8 @@ from fakes.interpreter import printed, ran
 from proxy import __version__, check, serve
 from proxy.__main__ import main
 from proxy.lab.calibration import extra
+from proxy.lab.replay import command as replaying
+from proxy.lab.simulation import command as simulation
 from proxy.model import Placement
 from proxy.terminal import explain, status
 
@@ -103,6 +105,18 @@ def test_serve_without_a_file_takes_the_demos_options(served: list[Any]) -> None
 def test_the_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(check, "run", lambda _: code)
     assert main(["check", "c.yaml"]) == code
+
+
+@pytest.mark.parametrize(("module", "argv"), [(simulation, ["simulate"]), (replaying, ["replay", "a.log", "c.yaml"])])
+def test_whoever_stops_a_simulation_gets_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any, argv: list[str]
+) -> None:
+    def run(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "run", run)
+    assert main(argv) == 130
+    assert capsys.readouterr().err == "\nstopped\n"
 
 
 @pytest.mark.parametrize(("command", "named"), [("status", []), ("explain", ["an-id"])])

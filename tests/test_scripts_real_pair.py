@@ -24,7 +24,7 @@ def test_a_regime_is_the_first_word_that_is_no_option(command: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (("serve", "--port", "many"), "'many' is not a whole number"),
+        (("serve", "--port", "many"), "'many' is no port"),
         (("serve", "never", "--placement", "both"), "mend: separate or shared"),
         (("calibrate", "crossover", "--budget", "soon"), "'soon' is not a time like 90s"),
     ],

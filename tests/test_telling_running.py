@@ -111,6 +111,13 @@ def test_a_client_that_is_slower_than_the_answer_is_told() -> None:
     assert any("more slowly" in each for each in standing(streaming(heard_s=9.0, held_up=True)))
 
 
+def test_an_answer_that_its_client_holds_back_is_told_no_end_that_would_be_the_engines() -> None:
+    said = standing(streaming(heard_s=9.0, held_up=True, full=True))
+    assert said[0] == "Its answer from speculative has begun and is held back, for 9 s now: its client is slower."
+    assert said[-1] == "It goes on as its client reads."
+    assert not any("stall_s" in each or "stands still" in each for each in said)
+
+
 def test_one_that_waits_for_room_is_not_told_the_way_of_an_earlier_one_of_its_id() -> None:
     told = sentences([record(Reason.ROOM, BASELINE)], None, running(role=None))
     assert told[0] == "The request asked /v1/chat/completions for 1 sequence as a stream."

@@ -14,6 +14,13 @@ from proxy.disk import Disk
 from proxy.wire import reload
 
 
+def replaced(path: Path, text: str) -> None:
+    """All at once, as editors do: another file takes the name. One that is written is empty in between."""
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    beside.replace(path)
+
+
 class Watched:
     """A file that is watched; `texts` has what it held whenever a change was told."""
 
@@ -31,10 +38,7 @@ class Watched:
         return mark(path)
 
     def write(self, text: str) -> None:
-        """All at once, as editors do: another file takes the name."""
-        beside = self.path.with_suffix(".new")
-        beside.write_text(text)
-        beside.replace(self.path)
+        replaced(self.path, text)
 
     def write_in_place(self, text: str) -> None:
         self.path.write_text(text)
@@ -141,7 +145,7 @@ async def test_a_file_that_a_reload_brought_in_is_told_only_when_it_changes(path
         watched.read = {**watched.read, beside: mark(beside)}
         await watched.looked(6)
         assert watched.texts == []
-        beside.write_text("another")
+        replaced(beside, "another")
         await until(lambda: watched.texts == ["one"])
         await watched.looked(6)
         assert watched.texts == ["one"]

@@ -45,6 +45,8 @@ def _so_far(tried: Sequence[DecisionRecord], running: Running) -> tuple[str, ...
     """What is known of one that runs: what is remembered of an earlier one of its id is not its own."""
     if running.role is None and not running.moved:
         tried = ()
+    if running.read_s is None:
+        return (f"The request asks {running.route}.", *standing(running))
     told = [_whole(running.route, running.traits)]
     for number, record in enumerate(tried):
         told += _attempt(record, None, tried[number - 1].decision.role if number else None)

@@ -22,9 +22,10 @@ class Running(NamedTuple):
     `read_s` is since its body was read (None: it is not yet), `here_s` since it was sent to `role`, None while it waits
     for room. `moved`: a first attempt failed; `tied`: one backend alone has the state that it names. `begun` says that
     the head of its answer was passed on, `heard_s` since when nothing more of it has come (None: nothing has);
-    `held_up` that the client has been slower than the answer. `in_flight`, `out` and `silent_s` are of `role`, and
-    `pace_s` is what a token takes there by the measured speeds; `beside` says why the other one serves nobody. It is
-    given up after `limit_s`, which key `limit` sets, and where it waits for room after `max_wait_s`.
+    `held_up` that the client has been slower than the answer, `full` that it is so now. `in_flight`, `out` and
+    `silent_s` are of `role`, and `pace_s` is what a token takes there by the measured speeds; `beside` says why the
+    other one serves nobody. It is given up after `limit_s`, which key `limit` sets, and where it waits for room after
+    `max_wait_s`.
     """
 
     route: str
@@ -37,6 +38,7 @@ class Running(NamedTuple):
     begun: bool = False
     heard_s: float | None = None
     held_up: bool = False
+    full: bool = False
     in_flight: int = 0
     out: str | None = None
     silent_s: float | None = None
@@ -54,7 +56,7 @@ def standing(now: Running) -> list[str]:
     if now.role is None:
         return [_waits_for_room(now, now.read_s)]
     said = [_heard(now, now.role), _engine(now, now.role)]
-    if now.held_up:
+    if now.held_up and not now.full:
         said.append("Its client has taken the answer more slowly than it came, and the engine waits for that.")
     return [*said, *_next(now, now.role)]
 
@@ -71,6 +73,10 @@ def _heard(now: Running, role: Role) -> str:
         return f"It waits for its answer from {role}, for {seconds(now.here_s)} now: nothing of it has come."
     if now.heard_s is None:
         return f"The head of its answer has come from {role} and no data yet; it was sent there {_ago(now.here_s)}."
+    if now.full:
+        return (
+            f"Its answer from {role} has begun and is held back, for {seconds(now.heard_s)} now: its client is slower."
+        )
     if now.heard_s < STILL_S:
         return (
             f"Its answer comes from {role}, where it was sent {_ago(now.here_s)}; the latest came {_ago(now.heard_s)}."
@@ -100,6 +106,8 @@ def _engine(now: Running, role: Role) -> str:
 
 def _next(now: Running, role: Role) -> list[str]:
     waited_s = now.here_s if now.heard_s is None else now.heard_s
+    if now.full:
+        return ["It goes on as its client reads."]
     if waited_s < STILL_S and now.out not in _GIVES_NOTHING:
         return []
     left = f"in {seconds(max(0.0, now.limit_s - waited_s))} ({now.limit})"

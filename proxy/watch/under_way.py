@@ -13,13 +13,13 @@ from proxy.telling.running import Running
 
 def of_id(means: Means, request_id: str) -> Running | None:
     """The request of an id that runs; of several the one that came last. None where none does."""
-    mine = [stage for trip in means.trips if (stage := trip.stage).request_id == request_id]
+    mine = [trip.stage for trip in means.trips if trip.request_id == request_id]
     return running(means, max(mine, key=lambda stage: stage.came_at_s)) if mine else None
 
 
 def beginning(means: Means, begin: str) -> set[str]:
     """The ids of those that run which begin so."""
-    return {request_id for trip in means.trips if (request_id := trip.stage.request_id).startswith(begin)}
+    return {request_id for trip in means.trips if (request_id := trip.request_id).startswith(begin)}
 
 
 def running(means: Means, stage: Stage) -> Running:
@@ -39,6 +39,7 @@ def running(means: Means, stage: Stage) -> Running:
         begun=passage is not None and passage.committed,
         heard_s=None if heard_at_s is None else now_s - heard_at_s,
         held_up=passage is not None and passage.held_up,
+        full=passage is not None and passage.committed and passage.waits_for_client,
         in_flight=backend.book.in_flight,
         out=out_of(desk, backend),
         silent_s=backend.silence_s(now_s),

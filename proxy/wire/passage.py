@@ -281,6 +281,11 @@ class Passage:
             self._guard = None
             out.on_full = out.on_room = None
 
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client has to take something before more is read."""
+        return self._out.full
+
     def _full(self) -> None:
         self.held_up = True
         self.opened.answer.pause()

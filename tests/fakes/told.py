@@ -136,6 +136,7 @@ RUNNINGS = st.builds(
     begun=st.booleans(),
     heard_s=st.none() | SECONDS,
     held_up=st.booleans(),
+    full=st.booleans(),
     in_flight=COUNTS,
     out=OUT,
     silent_s=st.none() | SECONDS,

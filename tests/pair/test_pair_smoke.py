@@ -95,8 +95,8 @@ def test_what_the_proxy_saw_of_a_trial_is_kept_with_its_times(folder: Path) -> N
 
     assert sum(one["event"] == "request_settled" for one in said) == auto["all"]["requests"]
     assert {"regime", "speculative_in_flight", "baseline_in_flight"} <= set(columns)
-    # The first step has begun before the last sample, and both are of one clock.
-    assert 0.0 < samples[-1][columns.index("at_s")] - seen["began_at_s"] < 60.0
+    # Both are of one clock; samples are a second apart, and a quick trial may be over before the next.
+    assert abs(samples[-1][columns.index("at_s")] - seen["began_at_s"]) < 60.0
     assert all(event["kind"] != "regime" for event in seen["journal"]["events"]) == (auto["changes"] == [])
 
 

@@ -136,8 +136,9 @@ def _refuse_little(settled: list[Settled], account: Account) -> None:
         )
 
 
-def _too_few(count: int, needed: int, which: str) -> str:
-    return f"has {count} requests {which}, and at least {needed} are needed; mend: give a longer log, or several files"
+def _too_few(found: int, needed: int, which: str) -> str:
+    had = f"the log has {found} request{'' if found == 1 else 's'} {which}"
+    return f"{had}, and at least {needed} are needed; mend: give a longer log, or several files"
 
 
 def _is_told(one: Settled) -> bool:
