@@ -13,6 +13,7 @@ from proxy.metrics import Metrics
 from proxy.metrics.counting import codes
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
+ALERTS = (ROOT / "config" / "prometheus" / "crossover.alerts.yml").read_text()
 TOLD = (ROOT / "docs" / "logs.md").read_text()
 
 
@@ -75,9 +76,11 @@ def test_events_that_are_named_are_logged(event: str) -> None:
     assert f"### {event}\n" in TOLD
 
 
-def test_codes_of_refusals_that_have_a_row_exist() -> None:
+def test_codes_of_refusals_that_the_alert_counts_exist_and_have_a_row() -> None:
     rows = re.findall(r"^\| `(\w+)` \| \d{3} \|", PAGE, re.MULTILINE)
-    assert len(rows) == 4
+    counted = re.search(r'crossover_refusals_total\{code=~"([^"]+)"', ALERTS)
+    assert counted is not None
+    assert sorted(rows) == sorted(counted[1].split("|"))
     assert set(rows) <= set(codes())
 
 
