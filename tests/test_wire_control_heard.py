@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from fakes.engine import Exchange, FakeEngine
+from fakes.unfreed import unfreed
 
 from proxy.errors import UpstreamError
 from proxy.wire.control import Control, Heard
@@ -35,6 +36,16 @@ async def test_a_port_on_which_nobody_listens_refuses() -> None:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         assert await heard(url) == Heard(failure="connection refused")
+
+
+async def test_nothing_of_a_question_that_nobody_hears_waits_for_the_garbage_collector() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        control = Control(f"http://127.0.0.1:{unused.getsockname()[1]}", api_key=None, connect_s=30)
+        with unfreed() as found, contextlib.suppress(UpstreamError):
+            await control.get("/ready", within_s=30)
+        await control.close()
+    assert not found
 
 
 @pytest.mark.parametrize(

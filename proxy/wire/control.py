@@ -78,8 +78,10 @@ class Control:
                 return Reply(response.status, await _whole(response.content))
         except aiohttp.ClientConnectorError as error:
             self.heard = replace(self.heard, failure=_unreached(error))
-            refused = BackendUnreachable(f"{path}: no connection ({type(error).__name__})")
-            raise lack(error, monotonic() - self._answered_s) or refused from error
+            # Not in a local: an error keeps the frame that raised it, which is not to keep the error.
+            raise lack(error, monotonic() - self._answered_s) or BackendUnreachable(
+                f"{path}: no connection ({type(error).__name__})"
+            ) from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             self.heard = replace(self.heard, failure=self._unheard(error, within_s))
             raise self._broken(path, error, within_s, begun=begun) from error
